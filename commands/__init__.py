@@ -1,0 +1,1 @@
+"""One module per `flipscope` command: parse, call `probe` or `tui`, print."""

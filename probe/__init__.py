@@ -1,0 +1,1 @@
+"""Captures, scores and stores what inference servers predict: everything of flipscope but the screen."""

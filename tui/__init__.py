@@ -1,0 +1,1 @@
+"""The terminal app: draws what `probe` has read and scored."""
