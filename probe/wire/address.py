@@ -20,10 +20,11 @@ KEY_LIMIT = 8192
 class Secret:
     """A credential that shows itself to nobody who does not ask for it by name."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("_parts", "_value")
 
-    def __init__(self, value: str) -> None:
+    def __init__(self, value: str, *parts: str) -> None:
         self._value = value
+        self._parts = [part for part in (value, *parts) if part]
 
     def reveal(self) -> str:
         """The credential itself, for the Authorization header."""
@@ -31,7 +32,9 @@ class Secret:
 
     def redact(self, text: str) -> str:
         """`text` with every occurrence of the credential struck out."""
-        return text.replace(self._value, "***") if self._value else text
+        for part in self._parts:
+            text = text.replace(part, "***")
+        return text
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -112,8 +115,8 @@ def parse_address(text: str, *, key_file: Path | None = None, environ: Mapping[s
     try:
         parts = urlsplit(text)
         port = parts.port
-    except ValueError as problem:
-        raise InputError(f"{_bare(text)!r} is no address: {_bare(str(problem))}", hint=_HOW) from None
+    except ValueError:
+        raise InputError(f"{_bare(text)!r} is no address", hint=_HOW) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(f"{_bare(text)!r} is no address", hint=_HOW)
     if any(ord(character) <= 32 or ord(character) == 127 for character in text):
@@ -158,7 +161,7 @@ def _credential(parts: SplitResult, key_file: Path | None, environ: Mapping[str,
         return "Bearer", Secret(_usable(key, f"The API key in {KEY_VARIABLE}"))
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        return "Basic", Secret(base64.b64encode(pair.encode()).decode())
+        return "Basic", Secret(base64.b64encode(pair.encode()).decode(), unquote(parts.password or ""))
     return "Bearer", None
 
 
@@ -185,6 +188,5 @@ def _usable(key: str, whose: str) -> str:
 def _bare(text: str) -> str:
     """`text` without userinfo and without control characters, fit for a message."""
     head, slashes, rest = text.partition("//")
-    authority, slash, tail = rest.partition("/")
-    clean = f"{head}{slashes}{authority.rpartition('@')[2]}{slash}{tail}" if slashes else text.rpartition("@")[2]
+    clean = f"{head}{slashes}{rest.rpartition('@')[2]}"
     return "".join(character if character.isprintable() else "?" for character in clean)[:200]
