@@ -1,0 +1,74 @@
+"""`flipscope view`: captures side by side in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from probe.errors import FlipscopeError, InputError
+
+MAX_CAPTURES = 5
+"""More lanes than this cannot be told apart at a glance, nor do they fit 24 lines."""
+
+
+def view(
+    captures: Annotated[
+        list[str], typer.Argument(metavar="A B [C D E]", help="Labels or paths; the first is the reference.")
+    ],
+    prompt: Annotated[str | None, typer.Option(help="Open at this prompt.")] = None,
+    position: Annotated[int | None, typer.Option(help="Open at this position.")] = None,
+    theme: Annotated[str | None, typer.Option(help="Colour theme.")] = None,
+) -> None:
+    """Show 2–5 captures side by side; the first is the reference."""
+    from probe.store.library import resolve
+
+    open_captures([resolve(name) for name in captures], prompt=prompt, position=position, theme=theme)
+
+
+def open_bundled() -> None:
+    """Open the captures that ship with flipscope."""
+    from probe import paths
+    from probe.store.library import bundled_order
+
+    found = bundled_order()
+    if not found:
+        raise InputError(
+            f"no captures in {paths.bundled_captures()}", hint="reinstall flipscope, or name captures to view"
+        )
+    open_captures(found)
+
+
+def open_captures(
+    files: Sequence[Path], *, prompt: str | None = None, position: int | None = None, theme: str | None = None
+) -> None:
+    """Run the app on some capture files.
+
+    Raises:
+        FlipscopeError: files that cannot be read or compared, or no terminal to draw on.
+    """
+    if not 2 <= len(files) <= MAX_CAPTURES:
+        raise InputError(
+            f"{len(files)} capture{'s' if len(files) != 1 else ''} given",
+            hint=f"name 2 to {MAX_CAPTURES}: the reference first, then what to compare with it",
+        )
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InputError("stdin and stdout must be a terminal for the app", hint="run it in a terminal, without pipes")
+    from probe.comparison import Comparison
+    from probe.store.reader import Capture
+    from tui.app import FlipscopeApp
+
+    with ExitStack() as stack:
+
+        def load() -> Comparison:
+            return Comparison.of([stack.enter_context(Capture.open(file)) for file in files])
+
+        app = FlipscopeApp(load, theme=theme, prompt=prompt, position=position)
+        app.run()
+        failure: FlipscopeError | None = app.failure
+        if failure is not None:
+            raise failure

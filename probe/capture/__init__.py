@@ -1,0 +1,1 @@
+"""Capturing: one text, several runtimes, one resumable file each."""

@@ -1,0 +1,246 @@
+"""A whole capture: connect, check, agree on the text, record every runtime in parallel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from probe.capture.options import CaptureOptions, Observer, Target
+from probe.capture.runtime import Outcome, Recording, Runtime
+from probe.capture.texts import Text, TextBoard, resolve, texts_of
+from probe.capture.tokenizing import Tokenizing, token_table
+from probe.errors import CaptureConflictError, DeadlineError, FlipscopeError, NotComparableError
+from probe.prompts import PromptSet
+from probe.records import Header, PromptSetFacts
+from probe.store.library import capture_path
+from probe.store.reader import Capture
+from probe.store.writer import CaptureWriter
+from probe.version import flipscope_version
+from probe.wire.connect import connect
+from probe.wire.limits import Limits
+
+T = TypeVar("T")
+Continuations = dict[str, tuple[int, ...]]
+"""What a runtime wrote after each prompt, by prompt id."""
+
+
+async def run_capture(
+    targets: Sequence[Target],
+    options: CaptureOptions,
+    observer: Observer,
+    *,
+    prompts: PromptSet | None = None,
+    reference: Capture | None = None,
+) -> list[Outcome]:
+    """Capture several runtimes over the same texts.
+
+    The first target writes the text unless `reference` is given, whose text every target then scores. Each target
+    also records its own greedy answers. Files that exist are resumed.
+
+    Args:
+        targets: The runtimes.
+        options: Protocol, folder and limits.
+        observer: Who watches.
+        prompts: The prompt set; required without `reference`.
+        reference: A capture whose texts are scored.
+
+    Returns:
+        One outcome per target, in order. A server that failed on the way is in its outcome, not an exception.
+
+    Raises:
+        FlipscopeError: before anything is written: a server that cannot be reached or refuses the protocol, a prompt
+            set that does not fit, a file made under other conditions.
+    """
+    limits = Limits.of(request_timeout=options.request_timeout, run_deadline=options.deadline)
+    try:
+        async with asyncio.timeout(options.deadline), AsyncExitStack() as stack:
+            runtimes = await _connect(targets, options, limits, observer, stack)
+            texts, facts = await _texts(runtimes, options, prompts, reference)
+            texts = await _preflight(runtimes, texts, options, observer, forced=reference is not None)
+            return await _record(runtimes, texts, facts, options, observer, reference)
+    except TimeoutError as error:
+        raise DeadlineError(
+            f"the run took longer than {options.deadline:g} s", hint="what was recorded is kept; run it again to go on"
+        ) from error
+
+
+async def _connect(
+    targets: Sequence[Target], options: CaptureOptions, limits: Limits, observer: Observer, stack: AsyncExitStack
+) -> list[Runtime]:
+    async def one(target: Target) -> Runtime:
+        def notice(message: str) -> None:
+            observer.notice(target.label, message)
+
+        client = await stack.enter_async_context(
+            connect(target.address, limits=limits, notice=notice, seed=options.protocol.seed)
+        )
+        await client.facts()
+        table, words = await token_table(client, options.tokenizer, notice)
+        return Runtime(target, client, table, words)
+
+    return await _together(one(target) for target in targets)
+
+
+async def _texts(
+    runtimes: Sequence[Runtime], options: CaptureOptions, prompts: PromptSet | None, reference: Capture | None
+) -> tuple[list[Text], PromptSetFacts]:
+    """The texts, and which prompt set they are."""
+    if reference is not None:
+        known = reference.header.tokenizer.fingerprint
+        for runtime in runtimes:
+            own = runtime.table.facts.fingerprint
+            if known and own and known != own:
+                raise NotComparableError(
+                    f"{runtime.label} has the vocabulary {own}, the reference {reference.header.label} {known}",
+                    hint="token ids mean different text there; only runtimes of one tokenizer compare",
+                )
+        chosen = None if prompts is None else {prompt.id for prompt in prompts.prompts}
+        records = (reference.record(name) for name in reference.prompt_ids if chosen is None or name in chosen)
+        texts = texts_of(records, options.protocol.max_tokens)
+        header = reference.header.prompts
+        return [replace(text, index=n) for n, text in enumerate(texts)], msgspec.structs.replace(
+            header, count=len(texts)
+        )
+    if prompts is None:
+        raise ValueError("a capture needs prompts or a reference")
+    leader = runtimes[0]
+    for runtime in runtimes[1:]:
+        await _same_vocabulary(leader, runtime)
+    tokenizing = Tokenizing(leader.client, leader.table)
+    texts = await resolve(
+        prompts.prompts,
+        encode=tokenizing.prompt,
+        encode_text=tokenizing.text,
+        table=leader.table,
+        max_tokens=options.protocol.max_tokens,
+    )
+    return texts, PromptSetFacts(name=prompts.name, sha256=prompts.sha256, count=len(prompts))
+
+
+async def _same_vocabulary(leader: Runtime, other: Runtime) -> None:
+    ours, theirs = leader.table.facts.fingerprint, other.table.facts.fingerprint
+    if ours and theirs and ours != theirs:
+        raise NotComparableError(
+            f"{leader.label} has the vocabulary {ours}, {other.label} {theirs}",
+            hint="token ids mean different text there; only runtimes of one tokenizer compare",
+        )
+
+
+async def _preflight(
+    runtimes: Sequence[Runtime], texts: list[Text], options: CaptureOptions, observer: Observer, *, forced: bool
+) -> list[Text]:
+    """Fit budgets to the shortest context among the servers, and probe each with the protocol's own request."""
+    contexts = [(await runtime.client.facts()).max_model_len for runtime in runtimes]
+    shortest = min((length for length in contexts if length), default=0)
+    fitted = []
+    for text in texts:
+        # The longest text a server can score has max_model_len - 1 tokens, since it must generate one more.
+        room = shortest - 1 - len(text.ids)
+        if shortest and text.continuation is None and 0 < room < text.max_tokens:
+            observer.notice(
+                runtimes[0].label, f"prompt {text.prompt_id!r}: answer cut to {room} tokens by a context of {shortest}"
+            )
+            text = replace(text, max_tokens=room)
+        fitted.append(text)
+    longest = max(len(t.ids) + (t.max_tokens if t.continuation is None else len(t.continuation)) for t in fitted)
+
+    async def one(runtime: Runtime) -> None:
+        warnings = await runtime.client.preflight(
+            k=options.protocol.top_k, longest=longest, max_tokens=options.protocol.max_tokens
+        )
+        for warning in warnings:
+            observer.notice(runtime.label, warning)
+
+    await _together(one(runtime) for runtime in runtimes)
+    return fitted
+
+
+async def _record(
+    runtimes: Sequence[Runtime],
+    texts: list[Text],
+    prompts: PromptSetFacts,
+    options: CaptureOptions,
+    observer: Observer,
+    reference: Capture | None,
+) -> list[Outcome]:
+    board = TextBoard(len(texts))
+    for text in texts:
+        if text.continuation is not None:
+            board.post(text.index, text.continuation)
+    leader = reference.header.label if reference is not None else runtimes[0].label
+    recordings: dict[str, Recording] = {}
+    written: dict[str, Continuations] = {}
+    # Files that exist come first: a conflict must show before any new file is made.
+    by_file = sorted(runtimes, key=lambda runtime: not capture_path(runtime.label, options.folder).exists())
+    try:
+        for runtime in by_file:
+            leads = reference is None and runtime is runtimes[0]
+            header = Header(
+                label=runtime.label,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                facts=await runtime.client.facts(),
+                protocol=options.protocol,
+                prompts=prompts,
+                tokenizer=runtime.table.facts,
+                dims=dict(runtime.target.dims),
+                reference="" if leads else leader,
+                written_by=f"flipscope {flipscope_version()}",
+            )
+            writer, written[runtime.label] = open_writer(options.folder, header, options.overwrite, leads=leads)
+            recordings[runtime.label] = Recording(runtime, header, writer, board, leads=leads, observer=observer)
+        async with asyncio.TaskGroup() as group:
+            for label, recording in recordings.items():
+                group.create_task(recording.run(texts, written[label]))
+    finally:
+        for recording in recordings.values():
+            recording.close()
+    return [recordings[runtime.label].outcome for runtime in runtimes]
+
+
+def open_writer(folder: Path, header: Header, overwrite: bool, *, leads: bool) -> tuple[CaptureWriter, Continuations]:
+    """Create a capture file, or resume the one that is there.
+
+    Returns:
+        The writer, and for a leading runtime the continuations it holds already.
+
+    Raises:
+        CaptureConflictError: the file was made under other conditions.
+    """
+    path = capture_path(header.label, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if overwrite:
+        path.unlink(missing_ok=True)
+    if not path.exists():
+        return CaptureWriter.create(path, header), {}
+    try:
+        writer = CaptureWriter.resume(path, header)
+    except CaptureConflictError as error:
+        raise CaptureConflictError(
+            error.detail, hint=error.hint or "use another label, or --overwrite to start this capture anew"
+        ) from error
+    written: Continuations = {}
+    if leads:
+        with Capture.open(path) as capture:
+            for prompt_id in writer.done:
+                record = capture.record(prompt_id)
+                if record.forced is not None:
+                    written[prompt_id] = tuple(int(t) for t in record.forced.ids[record.prompt_length :])
+    return writer, written
+
+
+async def _together(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run jobs side by side; the first failure ends the others and is raised as itself, not as a group."""
+    tasks: list[asyncio.Task[T]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(job) for job in jobs]
+    except* FlipscopeError as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
