@@ -12,7 +12,7 @@ from probe.errors import ServerDiedError, ServerError, ServerRefusedError
 SENTENCE = 400
 """Characters of the server's own words that are repeated."""
 
-BUSY_STATUSES = frozenset({429, 502, 503})
+BUSY_STATUSES = frozenset({429, 503})
 """Statuses after which the same request is sent again, later: the server did not begin with it."""
 
 _DEAD = re.compile(
@@ -28,13 +28,18 @@ _MODEL = re.compile(r"model .{0,300}does not exist", re.I | re.S)
 
 
 class ServerBusyError(ServerRefusedError):
-    """The server has no room for a request and kept saying so."""
+    """The server has no room for a request and kept saying so.
+
+    Attributes:
+        retry_after: Seconds that the server asked to wait, None when it did not say.
+    """
 
     title = "The server is busy"
+    retry_after: float | None = None
 
 
-def sentence(body: bytes) -> str:
-    """The server's explanation out of an error body, in one line without control characters.
+def sentence(body: bytes, redact: Callable[[str], str] = str) -> str:
+    """The server's explanation out of an error body, in one line without credentials and control characters.
 
     Reads vLLM's `{"error": {"message": …}}`, older `{"message": …}`, FastAPI's `{"detail": … | [{"msg": …}]}` and
     whatever text a proxy sends.
@@ -44,7 +49,7 @@ def sentence(body: bytes) -> str:
         found = _message(json.loads(text))
     except (ValueError, RecursionError):
         found = re.sub(r"<[^<>]*>", " ", text[: 8 * SENTENCE])
-    return plain(found)
+    return plain(redact(found))
 
 
 def plain(text: str, limit: int = SENTENCE) -> str:
@@ -66,13 +71,13 @@ def refusal(
         redact: Strikes the credential out of the server's words.
         location: Where a redirect points.
     """
-    words = redact(sentence(body))
+    words = sentence(body, redact)
     what = f"{request} → {status}" if status else request
     detail = f"{what}: {words}" if words else f"{what} with an empty body"
     if _DEAD.search(words):
         return ServerDiedError(detail, hint="Restart the server; its log names the cause. Capture again to resume.")
     if 300 <= status < 400:
-        target = redact(plain(re.sub(r"//[^/@]*@", "//", location)))
+        target = plain(redact(re.sub(r"//[^/@]*@", "//", location)))
         return ServerRefusedError(
             f"{what}: redirects to {target or 'nowhere'}",
             status=status,
@@ -114,6 +119,7 @@ _BY_STATUS: Mapping[int, str] = {
     404: "There is no such route: is this a vLLM server, and is the address's prefix right?",
     405: "There is no such route: is this a vLLM server, and is the address's prefix right?",
     413: "A proxy before the server limits the size of requests.",
+    502: "A proxy before the server does not reach it: is the server up?",
     504: "A proxy before the server gave up waiting: raise its timeout, or go past it.",
 }
 

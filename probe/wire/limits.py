@@ -75,7 +75,7 @@ class Limits:
             attempt: How many tries were refused so far, from 1.
             asked: What the server's Retry-After header says, if anything.
         """
-        if asked is not None and asked >= 0:
+        if asked is not None and asked >= 0:  # false for NaN
             return min(asked, self.busy_longest_s)
         longest = min(self.busy_first_s * 2.0 ** (attempt - 1), self.busy_longest_s)
         return longest * random.uniform(0.5, 1.0)

@@ -1,0 +1,44 @@
+"""From an address to a client that speaks with what stands there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+
+from probe.wire.address import Address
+from probe.wire.client import RuntimeClient, VocabularySource
+from probe.wire.limits import Limits
+
+KEEP_ALIVE_S = 4.0
+"""Idle connections are dropped before uvicorn drops them, which is after 5 s."""
+
+
+@asynccontextmanager
+async def connect(
+    address: Address, *, limits: Limits | None = None, notice: Callable[[str], None] | None = None
+) -> AsyncIterator[RuntimeClient]:
+    """A client for one runtime, closed at the end.
+
+    Loads the model when the address is the embedded engine's: seconds, in a thread. No request is sent to a server.
+
+    Raises:
+        EngineMissingError: The embedded engine or its model is not there.
+    """
+    transport: httpx.AsyncBaseTransport | None = None
+    engine: VocabularySource | None = None
+    if address.embedded:
+        from probe.wire.embedded import open_embedded
+
+        transport = engine = await asyncio.to_thread(open_embedded, address)
+    # A proxy from the environment must not swallow a server on this machine.
+    http = httpx.AsyncClient(
+        transport=transport,
+        trust_env=not address.loopback,
+        limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S),
+    )
+    options = {} if notice is None else {"notice": notice}
+    async with RuntimeClient(address, http=http, limits=limits, engine=engine, **options) as client:
+        yield client
