@@ -1,0 +1,61 @@
+"""One line of cells, built from left to right: what the small panels draw with."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+CLIPPED = "…"
+"""Ends a text that had no room."""
+
+
+def clip(text: str, width: int) -> str:
+    """The text in at most `width` cells, with a mark where something was cut off."""
+    if cell_len(text) <= width:
+        return text
+    if width <= 0:
+        return ""
+    return set_cell_size(text, width - 1).rstrip() + CLIPPED
+
+
+class Line:
+    """A line in the making. Text must be free of control characters: it goes to the terminal as it is."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.used = 0
+        self._segments: list[Segment] = []
+
+    @property
+    def room(self) -> int:
+        """Cells that are left."""
+        return self.width - self.used
+
+    def add(self, text: str, style: Style, *, width: int | None = None, right: bool = False) -> Line:
+        """Append text, clipped to the room that is left.
+
+        Args:
+            text: What to write.
+            style: How.
+            width: Cells to fill exactly; as wide as the text when None.
+            right: Whether a text shorter than `width` stands at its right end.
+        """
+        wanted = min(self.room, cell_len(text) if width is None else width)
+        if wanted <= 0:
+            return self
+        text = clip(text, wanted)
+        padding = " " * (wanted - cell_len(text))
+        self._segments.append(Segment(padding + text if right else text + padding, style))
+        self.used += wanted
+        return self
+
+    def fill(self, style: Style, *, leaving: int = 0) -> Line:
+        """Append blanks until only `leaving` cells are left."""
+        return self.add("", style, width=self.room - leaving)
+
+    def strip(self, style: Style) -> Strip:
+        """The finished line, exactly as wide as asked for."""
+        self.fill(style)
+        return Strip(self._segments, self.used)

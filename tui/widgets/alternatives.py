@@ -1,0 +1,248 @@
+"""What every runtime would have said at the cursor: its top alternatives, side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.strip import Strip
+from textual.widget import Widget
+
+from probe.stream import NO_TOKEN
+from tui import figures
+from tui.choices import UNLISTED, Choice, Choices, choices_at
+from tui.painting import Line, clip
+from tui.palette import FLIP_STEPS, NO_BUCKET, kl_bucket
+from tui.session import Session
+
+_HEAD = 2
+"""Lines above the rows: what stands here, and whose column is whose."""
+_FOOT = 1
+"""Lines below them: listed mass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How much of an alternative there is room for, in cells."""
+
+    token: int
+    bar: int
+    """0 for a bar of one cell that grows upwards."""
+    shift: int
+
+    def lane(self, lane: int) -> int:
+        """Width of a lane's column: mark, probability, bar, and a candidate's rank shift."""
+        return 1 + 4 + (1 + self.bar if self.bar else 1) + (self.shift if lane else 0)
+
+    def total(self, lanes: Sequence[int]) -> int:
+        """Width of the whole panel."""
+        return 2 + self.token + sum(self.lane(lane) for lane in lanes) + 1
+
+
+FORMATS = (Format(20, 6, 4), Format(16, 4, 4), Format(14, 0, 4), Format(12, 0, 0), Format(8, 0, 0))
+"""From the roomiest to the tightest."""
+
+
+class Alternatives(Widget, can_focus=True):
+    """The listed alternatives of all shown lanes at one position, one row per token id.
+
+    `▶` marks the token that stands in the text, `▸` a lane's first choice, `–` an id that a lane did not list (its
+    probability is below the lane's last row). A first choice that differs from the reference's is drawn on the
+    colour of its KL, like the flip in the streams.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "scroll(-1)", "Up", id="alternatives.up", tooltip="Scroll the alternatives up.", show=False),
+        Binding(
+            "down,j", "scroll(1)", "Down", id="alternatives.down", tooltip="Scroll the alternatives down.", show=False
+        ),
+    ]
+
+    DEFAULT_CSS = """
+    Alternatives {
+        background: $panel;
+        & > .alternatives--title { color: $foreground; text-style: bold; }
+        & > .alternatives--raw { color: $text-muted; }
+        & > .alternatives--label { color: $text-muted; text-style: bold; }
+        & > .alternatives--token { color: $foreground; }
+        & > .alternatives--actual { background: $boost; text-style: bold; }
+        & > .alternatives--value { color: $foreground; }
+        & > .alternatives--quiet { color: $text-muted; }
+        & > .alternatives--unlisted { color: $text-disabled; }
+        & > .alternatives--bar { color: $primary; }
+        & > .alternatives--top { color: $foreground; text-style: bold; }
+        & > .alternatives--flip-0 { background: $flip-0; color: $flip-text-0; text-style: bold; }
+        & > .alternatives--flip-1 { background: $flip-1; color: $flip-text-1; text-style: bold; }
+        & > .alternatives--flip-2 { background: $flip-2; color: $flip-text-2; text-style: bold; }
+        & > .alternatives--flip-3 { background: $flip-3; color: $flip-text-3; text-style: bold; }
+        & > .alternatives--flip-4 { background: $flip-4; color: $flip-text-4; text-style: bold; }
+        & > .alternatives--flip-5 { background: $flip-5; color: $flip-text-5; text-style: bold; }
+        & > .alternatives--flip-6 { background: $flip-6; color: $flip-text-6; text-style: bold; }
+        & > .alternatives--flip-7 { background: $flip-7; color: $flip-text-7; text-style: bold; }
+    }
+    """
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "alternatives--title",
+        "alternatives--raw",
+        "alternatives--label",
+        "alternatives--token",
+        "alternatives--actual",
+        "alternatives--value",
+        "alternatives--quiet",
+        "alternatives--unlisted",
+        "alternatives--bar",
+        "alternatives--top",
+        *(f"alternatives--flip-{level}" for level in range(FLIP_STEPS)),
+    }
+
+    def __init__(self, session: Session, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._session = session
+        self._choices: Choices | None = None
+        self._top = 0
+
+    def formats(self) -> list[tuple[Format, int]]:
+        """The ways to draw the shown lanes and the width that each wants, the roomiest first."""
+        lanes = self._lanes()
+        return [(form, form.total(lanes)) for form in FORMATS]
+
+    def show_cursor(self) -> None:
+        """Draw the alternatives at the session's cursor. Does nothing while hidden."""
+        if not self.display or self._session.opened is None:
+            return
+        self._choices = choices_at(self._session.opened.streams, self._session.position)
+        self._top = 0
+        self.refresh()
+
+    def action_scroll(self, step: int) -> None:
+        """Move the rows."""
+        self._scroll_rows(self._top + step)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Show later rows."""
+        event.stop()
+        self._scroll_rows(self._top + 2)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Show earlier rows."""
+        event.stop()
+        self._scroll_rows(self._top - 2)
+
+    def render_line(self, y: int) -> Strip:
+        """Title, column labels, one row per id, listed mass."""
+        width, height = self.size.width, self.size.height
+        choices = self._choices
+        blank = self._style("token")
+        if choices is None or self._session.opened is None:
+            return Line(width).strip(blank)
+        if y == 0:
+            return self._title(choices, width)
+        form = self._format(width)
+        if y == 1:
+            return self._labels(form, width)
+        if y == height - _FOOT:
+            return self._mass(choices, form, width)
+        index = self._top + y - _HEAD
+        if not choices.rows and y == _HEAD:
+            text = "nothing is predicted for the first token" if not choices.position else "no rows here"
+            return Line(width).add(f"  {text}", self._style("unlisted")).strip(blank)
+        if index >= len(choices.rows):
+            return Line(width).strip(blank)
+        return self._row(choices, choices.rows[index], form, width)
+
+    def _title(self, choices: Choices, width: int) -> Strip:
+        glyphs = self._session.glyphs
+        title, raw = self._style("title"), self._style("raw")
+        line = Line(width).add(f" {choices.position} ", raw)
+        if choices.actual != NO_TOKEN:
+            line.add(glyphs.text(choices.actual), title).add(f"  {glyphs.raw(choices.actual)}", raw)
+        return line.strip(raw)
+
+    def _labels(self, form: Format, width: int) -> Strip:
+        style = self._style("label")
+        line = Line(width).add("  ", style).add("", style, width=form.token)
+        for lane in self._lanes():
+            cells = form.lane(lane)
+            line.add(" " + clip(self._session.labels[lane], cells - 2), style, width=cells)
+        return line.strip(style)
+
+    def _mass(self, choices: Choices, form: Format, width: int) -> Strip:
+        quiet = self._style("quiet")
+        hidden = len(choices.rows) - self._top - (self.size.height - _HEAD - _FOOT)
+        text = f"listed ↓{hidden}" if hidden > 0 else "listed"
+        line = Line(width).add("  ", quiet).add(text, quiet, width=form.token)
+        for lane in self._lanes():
+            cells = form.lane(lane)
+            mass = choices.mass[lane]
+            line.add("" if math.isnan(mass) else f" {figures.probability(mass)}", quiet, width=cells)
+        return line.strip(quiet)
+
+    def _row(self, choices: Choices, row: Choice, form: Format, width: int) -> Strip:
+        actual = row.token_id == choices.actual
+        over = self.get_component_rich_style("alternatives--actual", partial=True) if actual else Style()
+        base = self._style("token") + over
+        line = Line(width).add("▶ " if actual else "  ", base)
+        line.add(clip(self._session.glyphs.text(row.token_id), form.token - 1), base, width=form.token)
+        for lane in self._lanes():
+            self._cell(line, row, lane, form, over)
+        return line.strip(base)
+
+    def _cell(self, line: Line, row: Choice, lane: int, form: Format, over: Style) -> None:
+        logprob = row.logprobs[lane]
+        cells = form.lane(lane)
+        if logprob is None:
+            style = self._style("unlisted") + over
+            missing = self._session.opened is not None and self._session.opened.streams[lane] is None
+            line.add(" " if missing else "    –", style, width=cells)
+            return
+        probability = math.exp(logprob) if not math.isnan(logprob) else math.nan
+        first = row.ranks[lane] == 1
+        style = self._first_style(lane) if first else self._style("value" if probability >= 0.01 else "quiet")
+        plain = style if style.bgcolor != self._style("value").bgcolor else style + over
+        text = ("▸" if first else " ") + figures.probability(probability).rjust(4)
+        line.add(text, plain)
+        bar = self._style("bar") + over
+        if form.bar:
+            line.add(" ", bar).add(figures.bar(probability, form.bar), bar, width=form.bar)
+        else:
+            line.add(figures.column(probability), bar, width=1)
+        if lane and form.shift:
+            line.add(self._shift(row, lane), self._style("quiet") + over, width=form.shift)
+
+    def _shift(self, row: Choice, lane: int) -> str:
+        """Rank shift against the reference; `new` for an id that the reference did not list."""
+        if row.ranks[0] == UNLISTED:
+            return "new"
+        moved = figures.shift(row.ranks[0], row.ranks[lane])
+        return "" if moved == "=" else moved
+
+    def _first_style(self, lane: int) -> Style:
+        opened = self._session.opened
+        assert opened is not None
+        lanes, position = opened.lanes, self._session.position
+        if not lanes.flip[lane, position]:
+            return self._style("top")
+        level = int(kl_bucket(lanes.kl[lane, position : position + 1])[0])
+        return self._style("top" if level == NO_BUCKET else f"flip-{level}")
+
+    def _lanes(self) -> list[int]:
+        return [lane for lane, shown in enumerate(self._session.shown) if shown]
+
+    def _format(self, width: int) -> Format:
+        return next((form for form, wanted in self.formats() if wanted <= width), FORMATS[-1])
+
+    def _scroll_rows(self, row: int) -> None:
+        rows = len(self._choices.rows) if self._choices is not None else 0
+        top = min(max(row, 0), max(rows - (self.size.height - _HEAD - _FOOT), 0))
+        if top != self._top:
+            self._top = top
+            self.refresh()
+
+    def _style(self, name: str) -> Style:
+        return self.get_component_rich_style(f"alternatives--{name}")

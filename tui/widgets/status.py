@@ -1,0 +1,137 @@
+"""The two lines under the streams: where the cursor is and what every candidate did there."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.cells import cell_len
+from rich.style import Style
+from textual.strip import Strip
+from textual.widget import Widget
+
+from probe.stream import NO_TOKEN
+from tui import figures, triage
+from tui.glyphs import safe_text
+from tui.opened import OpenPrompt
+from tui.painting import Line, clip
+from tui.palette import FLIP_STEPS, NO_BUCKET, kl_bucket
+from tui.session import Session
+from tui.widgets.flow_painter import MARKS
+
+
+class StatusBar(Widget):
+    """Position, part of the text, token; then per candidate KL, change of probability, flip or tie."""
+
+    DEFAULT_CSS = """
+    StatusBar {
+        height: 2;
+        background: $panel;
+        & > .status--position { color: $primary; text-style: bold; }
+        & > .status--text { color: $foreground; }
+        & > .status--token { color: $foreground; text-style: bold; }
+        & > .status--quiet { color: $text-muted; }
+        & > .status--absent { color: $text-disabled; }
+        & > .status--flip-0 { background: $flip-0; color: $flip-text-0; text-style: bold; }
+        & > .status--flip-1 { background: $flip-1; color: $flip-text-1; text-style: bold; }
+        & > .status--flip-2 { background: $flip-2; color: $flip-text-2; text-style: bold; }
+        & > .status--flip-3 { background: $flip-3; color: $flip-text-3; text-style: bold; }
+        & > .status--flip-4 { background: $flip-4; color: $flip-text-4; text-style: bold; }
+        & > .status--flip-5 { background: $flip-5; color: $flip-text-5; text-style: bold; }
+        & > .status--flip-6 { background: $flip-6; color: $flip-text-6; text-style: bold; }
+        & > .status--flip-7 { background: $flip-7; color: $flip-text-7; text-style: bold; }
+    }
+    """
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "status--position",
+        "status--text",
+        "status--token",
+        "status--quiet",
+        "status--absent",
+        *(f"status--flip-{step}" for step in range(FLIP_STEPS)),
+    }
+
+    def __init__(self, session: Session, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._session = session
+
+    def show_cursor(self) -> None:
+        """Draw the session's cursor."""
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Where, or what the candidates did."""
+        opened = self._session.opened
+        line = Line(self.size.width)
+        if opened is None or not len(opened.lanes):
+            return line.strip(self._style("text"))
+        if y == 0:
+            self._place(line, opened)
+        else:
+            self._candidates(line, opened)
+        return line.strip(self._style("text"))
+
+    def _place(self, line: Line, opened: OpenPrompt) -> None:
+        session, lanes, position = self._session, opened.lanes, self._session.position
+        text, quiet = self._style("text"), self._style("quiet")
+        line.add(f" {position}", self._style("position")).add(f"/{len(lanes) - 1}  ", quiet)
+        line.add("output" if opened.output[position] else "prompt", text)
+        for name in (span.name for span in lanes.ranges if span.start <= position < span.stop):
+            line.add(f" · {safe_text(name)[0]}", text)
+        token_id = int(lanes.ids[position])
+        line.add("   token ", quiet).add(session.glyphs.text(token_id), self._style("token")).add(
+            f" #{token_id}", quiet
+        )
+        first = int(lanes.top1[0, position])
+        if first == NO_TOKEN:
+            line.add("   nothing is predicted here", quiet)
+            return
+        probability = opened.probability(position)
+        line.add(f"   p {figures.probability(probability)}", quiet)
+        if first != token_id:
+            line.add(f"   {session.labels[0]} prefers ", quiet)
+            line.add(session.glyphs.text(first), self._style("token"))
+        if lanes.loose[position]:
+            line.add("   loose: the lists cover too little, KL is a low floor", quiet)
+
+    def _candidates(self, line: Line, opened: OpenPrompt) -> None:
+        shown = [lane for lane in range(1, len(self._session.labels)) if self._session.shown[lane]]
+        for place, lane in enumerate(shown):
+            cells = line.room // (len(shown) - place)
+            self._candidate(line, opened, lane, cells)
+
+    def _candidate(self, line: Line, opened: OpenPrompt, lane: int, cells: int) -> None:
+        lanes, position = opened.lanes, self._session.position
+        quiet, text = self._style("quiet"), self._style("text")
+        label = self._session.labels[lane]
+        stop = line.used + cells
+        kl, delta = float(lanes.kl[lane, position]), float(opened.delta_p[lane, position])
+        worth = int(lanes.triage[lane, position])
+        mark = triage.MARKS[worth] if worth else MARKS.tie if lanes.tie[lane, position] else " "
+        line.add(" ", text)
+        if math.isnan(kl):
+            line.add(" ", text).add(
+                f"{label} {lanes.missing[lane] if lanes.missing else ''}", self._style("absent"), width=cells - 2
+            )
+            return
+        numbers = f"{figures.nats(kl)} " if cells < 22 else f"KL {figures.nats(kl)} Δp {figures.change(delta)} "
+        word = "flip" if worth else "tie" if mark == MARKS.tie else ""
+        if worth and cells >= 40:
+            word = f"{triage.NAMES[worth]} flip"
+        room = cells - 3 - cell_len(numbers) - 1
+        line.add(f"{mark} ", self._ground(lanes.kl[lane, position : position + 1]) if worth else text)
+        line.add(f"{clip(label, max(room, 3))} ", self._style("token") if worth else text)
+        line.add(numbers, quiet)
+        if line.used + cell_len(word) <= stop:
+            line.add(word, text)
+        line.add("", text, width=stop - line.used)
+
+    def _ground(self, kl: NDArray[np.float32]) -> Style:
+        step = int(kl_bucket(kl)[0])
+        return self._style("token" if step == NO_BUCKET else f"flip-{step}")
+
+    def _style(self, name: str) -> Style:
+        return self.get_component_rich_style(f"status--{name}")
