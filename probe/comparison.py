@@ -102,7 +102,7 @@ class PromptScores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptOverview:
-    """What is kept of every prompt, whatever is looked at: 8 bytes a position and candidate.
+    """What is kept of every prompt, whatever is looked at: 12 bytes a position and candidate.
 
     Arrays are `[c, n]` over `c` candidates and positions 0 … n-1. A candidate without scores has NaN and false.
 
@@ -111,7 +111,7 @@ class PromptOverview:
         category: Kind of text.
         prompt_length: Position where the continuation starts.
         output: bool `[n]`, positions of the headline.
-        kl: float32, KL(reference ‖ candidate) in nats, NaN where not valid.
+        kl: float64, KL(reference ‖ candidate) in nats, NaN where not valid; in float32 a median loses its 7th digit.
         flip: bool, the two top-1 sets are disjoint.
         tie: bool, they intersect but greedy decoding would part.
         loose: bool, the shared mass is too small for the KL to say much.
@@ -124,7 +124,7 @@ class PromptOverview:
     category: str
     prompt_length: int
     output: NDArray[np.bool_]
-    kl: NDArray[np.float32]
+    kl: NDArray[np.float64]
     flip: NDArray[np.bool_]
     tie: NDArray[np.bool_]
     loose: NDArray[np.bool_]
@@ -287,7 +287,7 @@ def summary(overviews: Iterable[PromptOverview], candidate: int, positions: Posi
         positions: Which positions to count.
     """
     tallies: list[Tally] = []
-    values: list[NDArray[np.float32]] = []
+    values: list[NDArray[np.float64]] = []
     for overview in overviews:
         found = overview.tallies[candidate]
         if found is None:
@@ -296,13 +296,13 @@ def summary(overviews: Iterable[PromptOverview], candidate: int, positions: Posi
             if positions in (part, "all"):
                 tallies.append(found[part])
                 values.append(overview.kl[candidate][overview.output == (part == "output")])
-    return summarise(tallies, np.concatenate(values) if values else np.zeros(0, np.float32))
+    return summarise(tallies, np.concatenate(values) if values else np.zeros(0))
 
 
 def _overview(scores: PromptScores, rules: TriageRules) -> PromptOverview:
     count, n = len(scores.pairs), len(scores.ids)
     output = scores.output_mask()
-    kl = np.full((count, n), np.nan, np.float32)
+    kl = np.full((count, n), np.nan)
     flip, tie, loose = (np.zeros((count, n), np.bool_) for _ in range(3))
     kinds = np.zeros((count, n), np.uint8)
     tallies: list[Mapping[Positions, Tally] | None] = []

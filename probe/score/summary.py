@@ -172,7 +172,7 @@ class Summary:
         return 0 < self.tally.positions == self.tally.equal
 
 
-def summarise(tallies: Iterable[Tally], kl: NDArray[np.floating[Any]]) -> Summary:
+def summarise(tallies: Iterable[Tally], kl: NDArray[np.float64]) -> Summary:
     """Turn tallies into means.
 
     Args:
@@ -180,7 +180,7 @@ def summarise(tallies: Iterable[Tally], kl: NDArray[np.floating[Any]]) -> Summar
         kl: `[m]`, KL of the positions they are over, in any order; NaN where not valid. For quantiles and maximum.
     """
     total = sum(tallies, Tally())
-    values = np.sort(kl[~np.isnan(kl)].astype(np.float64))
+    values = np.sort(kl[~np.isnan(kl)])
     return Summary(
         tally=total,
         kl=_mean(total.kl, total.valid),
