@@ -24,3 +24,10 @@ class PromptChosen(Message):
     """A prompt was picked in the list."""
 
     prompt_id: str
+
+
+@dataclass
+class PositionChosen(Message):
+    """A place in the overview was clicked."""
+
+    position: int
