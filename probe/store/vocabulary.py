@@ -1,0 +1,146 @@
+"""Token ids and their bytes: what a capture says about its vocabulary, so that a viewer needs no tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.errors import CaptureFormatError
+from probe.records import Piece
+from probe.store.arrays import PackedArray, pack
+from probe.store.limits import MAX_PIECE, MAX_TOKEN_ID
+from probe.store.plain import dumps
+from probe.store.schema import parse
+
+_EXACT = 1
+_SPECIAL = 2
+_UNKNOWN = Piece(b"", exact=False)
+
+
+class VocabularyFields(msgspec.Struct, frozen=True, kw_only=True):
+    """A vocabulary record's payload: ids rising, their bytes one behind the other."""
+
+    ids: PackedArray
+    """`<i4 [n]`."""
+    lengths: PackedArray
+    """`<i4 [n]`, bytes of each piece."""
+    flags: PackedArray
+    """`|u1 [n]`: 1 exact, 2 special."""
+    data: PackedArray
+    """`|u1 [sum of lengths]`."""
+
+
+class Vocabulary:
+    """The pieces of every token id that occurs in a capture.
+
+    Built from records in the order of the file; a later piece of the same id replaces an earlier one.
+    """
+
+    def __init__(self, records: Iterable[tuple[VocabularyFields, str]] = ()) -> None:
+        self._ids = np.zeros(0, np.int32)
+        self._begins = np.zeros(0, np.int64)
+        self._lengths = np.zeros(0, np.int32)
+        self._flags = np.zeros(0, np.uint8)
+        self._data = b""
+        tables = [_read(fields, where) for fields, where in records]
+        if tables:
+            self._merge(tables)
+
+    def piece(self, token_id: int) -> Piece:
+        """The text of an id; empty and not exact when the capture says nothing about it."""
+        at = int(np.searchsorted(self._ids, token_id))
+        if at >= len(self._ids) or int(self._ids[at]) != token_id:
+            return _UNKNOWN
+        begin = int(self._begins[at])
+        flags = int(self._flags[at])
+        return Piece(
+            self._data[begin : begin + int(self._lengths[at])],
+            exact=bool(flags & _EXACT),
+            special=bool(flags & _SPECIAL),
+        )
+
+    def ids(self) -> NDArray[np.int32]:
+        """All known ids, rising: int32 `[n]`."""
+        return self._ids.copy()
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __contains__(self, token_id: object) -> bool:
+        return isinstance(token_id, int) and bool(np.isin(token_id, self._ids))
+
+    def _merge(self, tables: list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8], bytes]]) -> None:
+        ids = np.concatenate([each[0] for each in tables])
+        lengths = np.concatenate([each[1] for each in tables])
+        begins = np.cumsum(lengths, dtype=np.int64) - lengths
+        # np.unique keeps the first of equals, so look from the end: the last record wins.
+        self._ids, last = np.unique(ids[::-1], return_index=True)
+        keep = len(ids) - 1 - last
+        self._begins, self._lengths = begins[keep], lengths[keep]
+        self._flags = np.concatenate([each[2] for each in tables])[keep]
+        self._data = b"".join(each[3] for each in tables)
+
+
+def better(new: Piece, old: Piece | None) -> bool:
+    """Whether a piece says more about its id than the one already in the file.
+
+    A total order, so that prompts captured in another order leave the same vocabulary: exact bytes before a server's
+    words, words without a replacement character before those with one, then any words before none.
+    """
+    return old is None or _merit(new) > _merit(old)
+
+
+def _merit(piece: Piece) -> tuple[bool, bool, bool, bytes, bool]:
+    return piece.exact, bool(piece.data), b"\xef\xbf\xbd" not in piece.data, piece.data, piece.special
+
+
+def write_vocabulary(pieces: Mapping[int, Piece]) -> bytes:
+    """A vocabulary record's payload.
+
+    Raises:
+        CaptureFormatError: When an id or a piece is beyond what readers accept.
+    """
+    ids = sorted(pieces)
+    for token_id in ids:
+        if not 0 <= token_id <= MAX_TOKEN_ID or len(pieces[token_id].data) > MAX_PIECE:
+            raise CaptureFormatError(
+                f"vocabulary: token id {token_id} with {len(pieces[token_id].data)} bytes is out of bounds"
+            )
+    data = b"".join(pieces[each].data for each in ids)
+    flags = [_EXACT * pieces[each].exact + _SPECIAL * pieces[each].special for each in ids]
+    return dumps(
+        {
+            "ids": pack(np.array(ids, np.int32)).ext(),
+            "lengths": pack(np.array([len(pieces[each].data) for each in ids], np.int32)).ext(),
+            "flags": pack(np.array(flags, np.uint8)).ext(),
+            "data": pack(np.frombuffer(data, np.uint8), "planes").ext(),
+        }
+    )
+
+
+def read_vocabulary(payload: bytes, where: str) -> VocabularyFields:
+    """A vocabulary record's checked payload, its arrays still compressed."""
+    return parse(payload, VocabularyFields, where)
+
+
+def _read(
+    fields: VocabularyFields, where: str
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8], bytes]:
+    try:
+        n = fields.ids.shape[0]
+        for packed, dtype in ((fields.lengths, "<i4"), (fields.flags, "|u1")):
+            packed.expect(dtype, (n,))
+        ids = fields.ids.expect("<i4", (n,)).unpack()
+        lengths = fields.lengths.unpack()
+        flags = fields.flags.unpack()
+        if n and not (0 <= int(ids[0]) <= int(ids[-1]) <= MAX_TOKEN_ID and (np.diff(ids) > 0).all()):
+            raise ValueError("ids do not rise from 0 on")
+        if n and not 0 <= int(lengths.min()) <= int(lengths.max()) <= MAX_PIECE:
+            raise ValueError("lengths are out of bounds")
+        data = fields.data.expect("|u1", (int(lengths.sum(dtype=np.int64)),)).unpack().tobytes()
+    except ValueError as error:
+        raise CaptureFormatError(f"{where}: {error}") from error
+    return ids, lengths, flags, data
