@@ -10,7 +10,10 @@ from typing import Annotated
 
 import typer
 
-from probe.errors import FlipscopeError, InputError
+from probe.errors import InputError
+
+BUNDLED = ("f32", "bf16", "kv-fp8", "int8", "int4")
+"""The sample captures in the order they are shown: the reference, then from the smallest damage to the largest."""
 
 MAX_CAPTURES = 5
 """More lanes than this cannot be told apart at a glance, nor do they fit 24 lines."""
@@ -33,14 +36,15 @@ def view(
 def open_bundled() -> None:
     """Open the captures that ship with flipscope."""
     from probe import paths
-    from probe.store.library import bundled_order
 
-    found = bundled_order()
-    if not found:
+    files = [paths.bundled_captures() / f"{label}.msgpack" for label in BUNDLED]
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
         raise InputError(
-            f"no captures in {paths.bundled_captures()}", hint="reinstall flipscope, or name captures to view"
+            f"{paths.bundled_captures()} lacks {', '.join(missing)}",
+            hint="reinstall flipscope, or name captures to view",
         )
-    open_captures(found)
+    open_captures(files)
 
 
 def open_captures(
@@ -67,8 +71,6 @@ def open_captures(
         def load() -> Comparison:
             return Comparison.of([stack.enter_context(Capture.open(file)) for file in files])
 
-        app = FlipscopeApp(load, theme=theme, prompt=prompt, position=position)
-        app.run()
-        failure: FlipscopeError | None = app.failure
+        failure = FlipscopeApp(load, theme=theme, prompt=prompt, position=position).run()
         if failure is not None:
             raise failure

@@ -70,6 +70,9 @@ class ServerWords:
             if not known or (word and "\ufffd" not in word and len(word) < len(known)):
                 self._words[token_id] = word
 
+    def __contains__(self, token_id: int) -> bool:
+        return token_id in self._words
+
     def piece(self, token_id: int) -> Piece:
         """The server's words for one id, never exact."""
         return Piece(self._words.get(token_id, "").encode("utf-8", "replace"), exact=False)

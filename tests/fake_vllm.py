@@ -58,6 +58,7 @@ class FakeServer:
         delay: Seconds that every completion takes.
         dead: Answer 500 as an engine that died does.
         busiest: Most completions in flight at once.
+        crowded: How many generations began while another completion was in flight, or had one begin beside them.
         fingerprint: What every answer says about the configuration.
     """
 
@@ -68,13 +69,15 @@ class FakeServer:
         self.delay = 0.0
         self.dead = False
         self.busiest = 0
+        self.crowded = 0
         self.fingerprint = f"vllm-0.32.0-{abs(hash(noise)) % 10**8:08d}"
-        self._in_flight = 0
+        self._in_flight: list[bool] = []  # of each completion under way: is it a generation?
         self._lock = threading.Lock()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # head and body in one packet: apart they wait 40 ms for a delayed acknowledgement
 
             def do_GET(self) -> None:
                 self.answer({})
@@ -127,13 +130,18 @@ class FakeServer:
         """Status and body for a request."""
         with self._lock:
             self.requests.append((path, body))
-            self._in_flight += 1
-            self.busiest = max(self.busiest, self._in_flight if path == "/v1/completions" else 0)
+        if path != "/v1/completions":
+            return self._route(path, body)
+        generates = body.get("logprobs") is not None
+        with self._lock:
+            self.crowded += bool(self._in_flight) and (generates or any(self._in_flight))
+            self._in_flight.append(generates)
+            self.busiest = max(self.busiest, len(self._in_flight))
         try:
             return self._route(path, body)
         finally:
             with self._lock:
-                self._in_flight -= 1
+                self._in_flight.remove(generates)
 
     def _route(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if path == "/version":

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from probe.errors import InputError
 from probe.records import Protocol as CaptureProtocol
+from probe.store.library import check_label
 from probe.wire.address import Address, parse_address
 
 DEFAULT_TOP_K = 20
@@ -84,7 +85,7 @@ def parse_target(text: str, dims: Sequence[str] = (), *, key_file: Path | None =
             raise InputError(f"--dim {dim!r} is no key=value", hint="as in --dim kv=fp8, or --dim int4:weights=int4")
         if not scoped or owner == label:
             own[key] = value
-    return Target(label, parse_address(url, key_file=key_file), own)
+    return Target(check_label(label), parse_address(url, key_file=key_file), own)
 
 
 def check_labels(targets: Sequence[Target], dims: Sequence[str]) -> None:

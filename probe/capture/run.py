@@ -58,7 +58,7 @@ async def run_capture(
         FlipscopeError: before anything is written: a server that cannot be reached or refuses the protocol, a prompt
             set that does not fit, a file made under other conditions.
     """
-    limits = Limits.of(request_timeout=options.request_timeout, run_deadline=options.deadline)
+    limits = Limits(request_s=options.request_timeout, run_s=options.deadline)
     try:
         async with asyncio.timeout(options.deadline), AsyncExitStack() as stack:
             runtimes = await _connect(targets, options, limits, observer, stack)
@@ -78,9 +78,7 @@ async def _connect(
         def notice(message: str) -> None:
             observer.notice(target.label, message)
 
-        client = await stack.enter_async_context(
-            connect(target.address, limits=limits, notice=notice, seed=options.protocol.seed)
-        )
+        client = await stack.enter_async_context(connect(target.address, limits=limits, notice=notice))
         await client.facts()
         table, words = await token_table(client, options.tokenizer, notice)
         return Runtime(target, client, table, words)

@@ -147,12 +147,11 @@ class Recording:
         client, protocol = self._runtime.client, self._protocol
         words = self._runtime.words
         async with self._slots.generate():
-            answer = await client.generate(text.ids, text.max_tokens, protocol.top_k, words=words is not None)
+            answer = await client.generate(text.ids, text.max_tokens, protocol.top_k, seed=protocol.seed)
         parts.generated, parts.finish_reason, parts.generate_s = answer.stream, answer.finish_reason, answer.seconds
         if answer.cut:
             parts.evidence["generation cut"] = f"the server's context ended it after {len(answer.stream)} tokens"
-        if words is not None:
-            words.learn(answer.words)
+        parts.evidence |= answer.evidence
         continuation: tuple[int, ...] | str
         if text.continuation is not None:
             continuation = text.continuation
@@ -168,10 +167,18 @@ class Recording:
         async with self._slots.score():
             scored = await client.score([*text.ids, *continuation], protocol.top_k, words=words is not None)
         parts.forced, parts.score_s = scored.stream, scored.seconds
-        if scored.notes:
-            parts.evidence["rows"] = "; ".join(scored.notes)
+        parts.evidence |= scored.evidence
         if words is not None:
             words.learn(scored.words)
+            await self._learn_rest(words, answer.stream)
+
+    async def _learn_rest(self, words: ServerWords, stream: TokenStream) -> None:
+        """Ask for the words of ids that only the generation lists: its rows carry ids and no text."""
+        unknown = [token for token in np.unique(stream.top_ids).tolist() if token != NO_TOKEN and token not in words]
+        try:
+            words.learn(await self._runtime.client.words(unknown))
+        except* ServerRefusedError:
+            pass  # no /detokenize: they stay unknown, and are shown as such
 
     async def _write(self, text: Text, record: PromptRecord) -> None:
         """Put a record on disk, then tell: progress never runs ahead of the file."""

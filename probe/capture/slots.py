@@ -23,6 +23,7 @@ class Slots:
         self._generating_room = generating
         self._scoring = 0
         self._generating = 0
+        self._waiting = 0
         self._changed = asyncio.Condition()
 
     @property
@@ -34,7 +35,7 @@ class Slots:
     async def score(self) -> AsyncIterator[None]:
         """Hold a place for a scoring request."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self._scoring < self._scoring_room and not self._alone())
+            await self._changed.wait_for(self._may_score)
             self._scoring += 1
         try:
             yield
@@ -47,9 +48,11 @@ class Slots:
     async def generate(self) -> AsyncIterator[None]:
         """Hold a place for a generation."""
         async with self._changed:
-            await self._changed.wait_for(
-                lambda: self._generating < self._generating_room and (self._generating_room > 1 or not self._scoring)
-            )
+            self._waiting += 1
+            try:
+                await self._changed.wait_for(self._may_generate)
+            finally:
+                self._waiting -= 1
             self._generating += 1
         try:
             yield
@@ -58,5 +61,10 @@ class Slots:
                 self._generating -= 1
                 self._changed.notify_all()
 
-    def _alone(self) -> bool:
-        return self._generating_room == 1 and self._generating > 0
+    def _may_score(self) -> bool:
+        exclusive = self._generating_room == 1
+        return self._scoring < self._scoring_room and not (exclusive and (self._generating or self._waiting))
+
+    def _may_generate(self) -> bool:
+        exclusive = self._generating_room == 1
+        return self._generating < self._generating_room and not (exclusive and self._scoring)

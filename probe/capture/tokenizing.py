@@ -68,9 +68,8 @@ async def token_table(
     Raises:
         TokenizerError: the tokenizer the user named cannot be loaded, or does not speak this server's ids.
     """
-    engine = client.vocabulary()
-    if engine is not None:
-        return PieceList("embedded", engine), None
+    if client.engine is not None:
+        return PieceList("embedded", client.engine.vocabulary()), None
     facts = await client.facts()
     source = wanted or facts.root or facts.model
     try:

@@ -45,7 +45,6 @@ GREEDY: Mapping[str, Any] = {
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
-    "seed": 0,
 }
 """Sent with every generation: what is left out comes from the model's generation_config.json, which samples, and in
 some models punishes repetition even at temperature 0."""
@@ -135,15 +134,17 @@ class RuntimeClient:
         messages: Sequence[Mapping[str, Any]] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        add_special_tokens: bool = True,
         template: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Token ids of a text, or of messages through the server's chat template.
 
         Args:
-            text: Plain text; special tokens in it are read as such, and the tokenizer's own first token is added.
+            text: Plain text; special tokens in it are read as such.
             messages: Chat messages, instead of a text.
             tools: Tool descriptions for the template.
             add_generation_prompt: Whether the template opens the assistant's turn.
+            add_special_tokens: Whether a plain text gets the tokenizer's own first token; a continuation must not.
             template: Further arguments of the template (`chat_template_kwargs`).
 
         Raises:
@@ -157,7 +158,7 @@ class RuntimeClient:
             if template:
                 question["chat_template_kwargs"] = dict(template)
         else:
-            question["prompt"] = text or ""
+            question |= {"prompt": text or "", "add_special_tokens": add_special_tokens}
         characters = len(msgspec.json.encode(question))
         body = await self._exchange.post("/tokenize", question, cap=tokens_bytes(characters))
         answer = decode_as(_TOKENS, body, "/tokenize")
@@ -220,6 +221,7 @@ class RuntimeClient:
         n: int,
         k: int,
         *,
+        seed: int = 0,
         ignore_eos: bool = False,
         on_token: Callable[[int], None] | None = None,
     ) -> Generated:
@@ -229,6 +231,7 @@ class RuntimeClient:
             ids: The prompt.
             n: Tokens wanted; where the model's length leaves less room the server cuts silently, see `Generated.cut`.
             k: Alternatives per position.
+            seed: Sent along; greedy decoding should not need it.
             ignore_eos: Whether to go on behind the end of the text.
             on_token: Called with the number of tokens so far; the answer is then streamed, in which a model that
                 produces NaN gives rows of NaN instead of an error.
@@ -245,6 +248,7 @@ class RuntimeClient:
             "prompt": sent,
             "max_tokens": n,
             **GREEDY,
+            "seed": seed,
             "logprobs": k,
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,

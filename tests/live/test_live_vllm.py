@@ -160,4 +160,4 @@ async def test_the_app_opens_what_was_captured(captured: Path) -> None:
             await app.workers.wait_for_complete()
             await pilot.pause()
             await pilot.press("n", "right", "question_mark")
-            assert app.failure is None
+            assert app.return_value is None and app.is_running

@@ -93,8 +93,14 @@ async def test_concurrency_is_bounded_and_generations_stay_alone(tmp_path: Path,
     many = PromptSet("many", tuple(Prompt(id=str(n), text="x" * (n + 2), continuation="yz") for n in range(12)))
     await run(tmp_path, server, prompts=many, protocol={"concurrency": 3})
     assert 1 < server.busiest <= 3
-    serial = [body for body in server.completions() if body.get("logprobs") is not None]
-    assert len(serial) == 12
+    assert server.crowded == 0
+
+
+async def test_generations_side_by_side_when_asked(tmp_path: Path, server: FakeServer) -> None:
+    server.delay = 0.02
+    many = PromptSet("many", tuple(Prompt(id=str(n), text="x" * (n + 2), continuation="yz") for n in range(12)))
+    await run(tmp_path, server, prompts=many, protocol={"generate_concurrency": 3})
+    assert server.crowded > 0
 
 
 async def test_running_again_sends_no_completion(tmp_path: Path, server: FakeServer, other_server: FakeServer) -> None:
@@ -103,7 +109,7 @@ async def test_running_again_sends_no_completion(tmp_path: Path, server: FakeSer
     sent = len(server.completions())
     outcomes = await run(tmp_path, server, other_server)
     assert [(o.recorded, o.kept) for o in outcomes] == [(0, 3), (0, 3)]
-    assert len(server.completions()) - sent <= 1  # the preflight's probe
+    assert all(len(body["prompt"]) <= 3 for body in server.completions()[sent:])  # the preflight's probes alone
     assert [Path(tmp_path / f"{label}.msgpack").read_bytes() for label in "ab"] == before
 
 
