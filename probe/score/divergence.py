@@ -49,6 +49,7 @@ def divergences(rows: MergedRows) -> Divergences:
 
     The rest ("other") has probability `max(1 - shared mass, listed but unshared mass, TINY)`. Merging classes can
     only lower a divergence, so each value is a floor of the true one; renormalising over the shared tokens is not.
+    float32 log-probs know the rest to about 1e-7: where the candidate's is not well above that, so is the floor.
 
     Args:
         rows: Both sides' listed tokens, `n` positions.

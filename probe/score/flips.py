@@ -58,8 +58,8 @@ def choices(
     if len(unsure):
         agree[unsure] = _sets_meet(p, q, unsure)
 
-    p1 = np.where(p.lowest != NO_TOKEN, np.exp(p.best), np.nan)
-    p2 = np.where(p.second > OUTSIDE, np.exp(p.second), np.minimum(p1, np.maximum(1.0 - p1, 0.0)))
+    p1 = np.where(p.lowest != NO_TOKEN, np.exp(np.minimum(p.best, 0.0)), np.nan)
+    p2 = np.where(p.second > OUTSIDE, np.exp(np.minimum(p.second, 0.0)), np.minimum(p1, np.maximum(1.0 - p1, 0.0)))
     return Choices(
         p.lowest,
         q.lowest,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from probe.errors import NotComparableError
 from probe.score.divergence import LOOSE_MASS, divergences
 from probe.score.flips import choices
-from probe.score.rows import MAX_MASS, OUTSIDE, RowState, merge_rows
+from probe.score.rows import MAX_LOGPROB, MAX_MASS, OUTSIDE, RowState, merge_rows
 from probe.stream import NO_TOKEN, TokenStream
 
 _CHUNK = 512  # positions at a time: ~25 temporaries of [42, chunk] float64 stay at 9 MB, and numpy's call cost at 5 %
@@ -214,7 +214,7 @@ def _score_chunk(scores: PairScores, at: int, p: TokenStream, q: TokenStream) ->
 
 
 def _finite(logprob: NDArray[np.float32]) -> NDArray[np.float64]:
-    usable = (logprob > OUTSIDE) & (logprob < np.inf)
+    usable = (logprob > OUTSIDE) & (logprob <= MAX_LOGPROB)
     return np.where(usable, logprob, np.float32(np.nan)).astype(np.float64)
 
 

@@ -17,6 +17,9 @@ OUTSIDE = -9999.0
 MAX_MASS = 1.01
 """Listed probability above this is no distribution (all-zero log-probs give 20). float32 servers reach 1.0000002."""
 
+MAX_LOGPROB = 0.00995
+"""ln `MAX_MASS`: a single log-probability above this is none."""
+
 _PADDING = np.uint32(0xFFFF_FFFF)
 _MAX_ID = 0x7FFF_FFFF  # its key is the padding's; no vocabulary comes near
 
@@ -45,7 +48,7 @@ class MergedRows:
         keys: uint32 `[w, n]`, twice the token id, plus 1 where the candidate lists it; all ones for padding.
         logprob: float32 `[w, n]`, nats, as sent; `UNLISTED` for padding.
         shared: bool `[w - 1, n]`, entry `j` is the reference's and entry `j + 1` the candidate's for one token.
-        state: uint8 `[n]`, a `RowState`; `EXCESS` is not decided here.
+        state: uint8 `[n]`, a `RowState`; of `EXCESS` only what a single log-prob shows.
     """
 
     keys: NDArray[np.uint32]
@@ -79,7 +82,7 @@ def merge_rows(
         candidate_logprobs: float32 `[n, b]`.
 
     Returns:
-        The merged rows with `w = a + b`. A side that is not finite somewhere contributes nothing at that position.
+        The merged rows with `w = a + b`. A side with a log-prob that is NaN or above 0 lists nothing there.
     """
     n, split = reference_ids.shape
     width = split + candidate_ids.shape[1]
@@ -92,11 +95,13 @@ def merge_rows(
     ):
         listed = (ids >= 0) & (ids != _MAX_ID)
         unusable = ~(listed & (logprobs > OUTSIDE))
-        broken = listed & ~(logprobs < np.inf)
+        broken = listed & ~(logprobs <= MAX_LOGPROB)
         if broken.any():
             rows = broken.any(axis=1)
             unusable |= rows[:, None]
-            state[rows] = RowState.NON_FINITE
+            not_finite = (broken & ~(logprobs < np.inf)).any(axis=1)
+            state[rows & (state != RowState.NON_FINITE)] = RowState.EXCESS
+            state[not_finite] = RowState.NON_FINITE
         upper = ids.view(np.uint32) << np.uint32(1)
         upper |= np.uint32(side)
         np.copyto(upper, _PADDING, where=unusable)  # three times faster than np.where
