@@ -60,8 +60,8 @@ def open_captures(
             f"{len(files)} capture{'s' if len(files) != 1 else ''} given",
             hint=f"name 2 to {MAX_CAPTURES}: the reference first, then what to compare with it",
         )
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InputError("stdin and stdout must be a terminal for the app", hint="run it in a terminal, without pipes")
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # Textual draws on stderr
+        raise InputError("the app needs a terminal on stdin, stdout and stderr", hint="run it without pipes")
     from probe.comparison import Comparison
     from probe.store.reader import Capture
     from tui.app import FlipscopeApp
