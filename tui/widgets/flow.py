@@ -138,6 +138,8 @@ class FlowView(ScrollView, can_focus=True):
         drawn = self._painter.flips & self._shown[:, None]
         self._any_flip = np.flatnonzero(drawn.any(axis=0))
         self._rearrange()
+        if len(self._shown) and not self._shown[self.cursor_lane]:
+            self.cursor_lane = 0
 
     def next_flip(self, after: int, lane: int | None = None) -> int | None:
         """First position past `after` where a lane (any shown one when None) flips; None past the last."""

@@ -16,7 +16,7 @@ from tui import triage
 from tui.glyphs import BLANK, BREAK, LEAD, SPECIAL, Glyphs, safe_text
 from tui.lanes import Lanes
 from tui.layout import FOLD, Layout, cell_widths
-from tui.painting import clip
+from tui.painting import CLIPPED, clip
 from tui.palette import NO_BUCKET, kl_bucket
 from tui.widgets.brush import Brush
 from tui.widgets.flow_ink import Ink
@@ -140,12 +140,16 @@ class FlowPainter:
         kinds[(flags & (SPECIAL | BLANK)) != 0] = _SPECIAL
         return kinds.astype(np.uint8)
 
+    def _clipped(self, text: str, cells: int) -> str:
+        text = clip(text, cells)
+        return text.replace(CLIPPED, ">") if self.glyphs.ascii_only else text
+
     def _label(self, view: View, text: str, style: Style, here: bool) -> Brush:
         brush = Brush(view.width)
         ink = view.ink
         brush.put(self.marks.here if here else " ", 1, ink.here if here else ink.base)
         cells = view.text_offset - 2
-        text = clip(text, cells)
+        text = self._clipped(text, cells)
         used = cell_len(text)
         brush.put(text, used, style)
         brush.put(" " * (cells - used + 1), cells - used + 1, ink.base)
@@ -189,7 +193,7 @@ class FlowPainter:
             if right - left >= 2:
                 bracket = self._bracket(span, right - left, begins=span.start >= start, ends=span.stop <= stop)
                 write(left, bracket, ink.range)
-        note = clip(self._missing, room)
+        note = self._clipped(self._missing, room)
         free = all(cell in f" {self.marks.rule}" for cell in cells[room - len(note) :])
         if note and (free or start == 0 or start in self.sections):
             write(room - len(note), note, ink.missing)
