@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,7 @@ def a_header(label: str = "f32", count: int = 3, fingerprint: str = "vllm-0.32.0
     )
 
 
+@lru_cache(maxsize=512)  # nobody changes them: the tests copy before they bend
 def a_stream(seed: int, n: int, kind: StreamKind = "forced", start: int = 0, k: int = 5) -> TokenStream:
     """Rows like a server's: log-softmax of float32 logits, the actual token sometimes outside the list."""
     random = np.random.default_rng(seed)
