@@ -101,12 +101,10 @@ class _Favourites:
 
 def _sets_meet(p: _Favourites, q: _Favourites, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Whether the top-1 sets share an id: every pair is looked at, for the few rows with an exact tie."""
-    meet = np.zeros(len(rows), np.bool_)
     p_top = p.logprobs[rows] == p.logprobs[rows, :1]
     q_top = q.logprobs[rows] == q.logprobs[rows, :1]
-    for column in range(p.ids.shape[1]):
-        same = (q.ids[rows] == p.ids[rows, column, None]) & q_top
-        meet |= p_top[:, column] & same.any(axis=1)
+    same = p.ids[rows][:, :, None] == q.ids[rows][:, None, :]
+    meet: NDArray[np.bool_] = (same & p_top[:, :, None] & q_top[:, None, :]).any(axis=(1, 2))
     return meet
 
 

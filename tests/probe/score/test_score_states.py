@@ -160,7 +160,7 @@ def test_chunks_leave_no_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     streams = [stream_of(side, list(range(50))) for side in rows]
     whole = score_pair(*streams)
-    monkeypatch.setattr("probe.score.pairs._CHUNK", 7)
+    monkeypatch.setattr("probe.score.pairs._ENTRIES", 7 * 14)
     pieces = score_pair(*streams)
     for name in ("kl", "rkl", "js", "tv", "margin", "top1_ref", "flip", "tie", "state", "delta_p", "equal"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(pieces, name))
