@@ -101,7 +101,8 @@ async def _texts(
                 )
         chosen = None if prompts is None else {prompt.id for prompt in prompts.prompts}
         records = (reference.record(name) for name in reference.prompt_ids if chosen is None or name in chosen)
-        texts = texts_of(records, options.protocol.max_tokens)
+        budgets = {p.id: p.max_tokens for p in (prompts.prompts if prompts else ()) if p.max_tokens}
+        texts = texts_of(records, options.protocol.max_tokens, budgets)
         header = reference.header.prompts
         return [replace(text, index=n) for n, text in enumerate(texts)], msgspec.structs.replace(
             header, count=len(texts)

@@ -96,8 +96,14 @@ async def resolve(
     return texts
 
 
-def texts_of(records: Iterable[PromptRecord], max_tokens: int) -> list[Text]:
+def texts_of(records: Iterable[PromptRecord], max_tokens: int, budgets: Mapping[str, int] | None = None) -> list[Text]:
     """The texts of an existing capture, exactly as its runtime was asked about them.
+
+    Args:
+        records: The capture's records.
+        max_tokens: The run's budget of a greedy answer.
+        budgets: Smaller budgets of single prompts. One that is not here shows only where it cut the reference's
+            answer; an answer that ended by itself says nothing about how long another runtime's may be.
 
     Raises:
         NotComparableError: a record without a forced text.
@@ -111,7 +117,9 @@ def texts_of(records: Iterable[PromptRecord], max_tokens: int) -> list[Text]:
             )
         ids = tuple(int(token) for token in record.forced.ids)
         split = record.prompt_length
-        budget = min(max_tokens, len(record.generated)) if record.generated is not None else max_tokens
+        cut = record.generated is not None and record.finish_reason == "length"
+        seen = len(record.generated) if record.generated is not None and cut else max_tokens
+        budget = min(max_tokens, (budgets or {}).get(record.prompt_id, seen))
         texts.append(
             Text(
                 index=record.index,
