@@ -72,8 +72,8 @@ def merge_rows(
     """Bring the same tokens of two rows together.
 
     Each entry becomes one 64-bit key (id, side, float32 bits), so a single sort per row puts the two log-probs of a
-    token side by side with nothing to gather: 75 ns a position at 21 + 21 ids, against 300 for comparing all with
-    all and 37 for a bare sort of one side.
+    token side by side with nothing to gather: 75 ns a position at 21 + 21 ids, against 216 for a scatter table (51 MB
+    for a vocabulary of 50,000), 300 for comparing all with all, 890 for a binary search over all keys of a chunk.
 
     Args:
         reference_ids: int32 `[n, a]`; negative where nothing is listed.
