@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import lzma
+import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +24,7 @@ EXT_ARRAY: Final = 1
 _DTYPES: Final = {code: np.dtype(code) for code in ("|u1", "<i2", "<i4", "<u4", "<f4", "<i8")}
 _LEVEL: Final = 19
 _WINDOW: Final = 1 << 27  # what zstd level 19 may ask for at most
+_OWN: Final = threading.local()  # a decompressor serves one thread; making one costs more than a small array
 # Bytes up to which a codec is not tried: an lzma encoder clears 11 MB of tables (2 ms) to save nothing.
 _TINY: Final = {"lzma": 512}
 # 2^20: a prompt of 26,000 positions at top-20 and two bytes; what a decoder allocates besides its output.
@@ -63,7 +66,7 @@ class PackedArray:
             raise ValueError("an array's shape is not a list of one or two dimensions")
         if not all(type(size) is int and 0 <= size <= MAX_ELEMENTS for size in shape):
             raise ValueError(f"an array's shape {shape!r:.80} is out of bounds")
-        if int(np.prod(shape, dtype=object)) > MAX_ELEMENTS:
+        if math.prod(shape) > MAX_ELEMENTS:
             raise ValueError(f"an array of shape {shape} is beyond the limit of {MAX_ELEMENTS} elements")
         if not isinstance(codec, str) or codec not in _CODECS:
             raise ValueError(f"an array in unknown codec {codec!r:.40}")
@@ -140,7 +143,7 @@ def _only(parts: Sequence[bytes], count: int) -> Sequence[bytes]:
 
 
 def _count(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape, dtype=np.int64))
+    return math.prod(shape)
 
 
 def _deflate(data: bytes) -> bytes:
@@ -152,7 +155,10 @@ def _inflate(data: bytes, size: int) -> bytes:
     frame = zstandard.get_frame_parameters(data)
     if frame.content_size != size or frame.window_size > _WINDOW:
         raise ValueError(f"an array's zstd frame holds {frame.content_size} bytes, expected {size}")
-    out = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompress(data) if size else b""
+    decompressor: zstandard.ZstdDecompressor | None = getattr(_OWN, "decompressor", None)
+    if decompressor is None:
+        decompressor = _OWN.decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
+    out = decompressor.decompress(data) if size else b""
     if len(out) != size:
         raise ValueError(f"an array decompressed to {len(out)} bytes, expected {size}")
     return out

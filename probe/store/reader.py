@@ -19,7 +19,7 @@ from probe.records import Header, PromptRecord
 from probe.store.container import Read, read_frame, read_payload
 from probe.store.index import Contents, PromptSummary, summarise, survey
 from probe.store.schema import PromptFields, parse, read_prompt
-from probe.store.vocabulary import Vocabulary, VocabularyFields, read_vocabulary
+from probe.store.vocabulary import Vocabulary, VocabularyTable, read_vocabulary
 from probe.stream import NO_TOKEN, TokenStream
 
 CACHE_BYTES = 16 << 20
@@ -136,17 +136,14 @@ class Capture:
             known = self._vocabulary
         if known is not None:
             return known
-        tables: list[tuple[VocabularyFields, str]] = []
+        tables: list[VocabularyTable] = []
         faults: list[str] = []
         for offset in self._contents.vocabulary:
             where = f"vocabulary record at byte {offset}"
             try:
-                fields = read_vocabulary(self._payload(offset, "vocabulary", where), where)
-                Vocabulary([(fields, where)])
+                tables.append(read_vocabulary(self._payload(offset, "vocabulary", where), where))
             except CaptureFormatError as error:
                 faults.append(error.detail)
-            else:
-                tables.append((fields, where))
         built = Vocabulary(tables)
         with self._lock:
             if self._vocabulary is None:

@@ -33,21 +33,25 @@ class VocabularyFields(msgspec.Struct, frozen=True, kw_only=True):
     """`|u1 [sum of lengths]`."""
 
 
+VocabularyTable = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8], bytes]
+"""A vocabulary record, unpacked: ids, lengths, flags, data."""
+
+
 class Vocabulary:
     """The pieces of every token id that occurs in a capture.
 
     Built from records in the order of the file; a later piece of the same id replaces an earlier one.
     """
 
-    def __init__(self, records: Iterable[tuple[VocabularyFields, str]] = ()) -> None:
+    def __init__(self, tables: Iterable[VocabularyTable] = ()) -> None:
         self._ids = np.zeros(0, np.int32)
         self._begins = np.zeros(0, np.int64)
         self._lengths = np.zeros(0, np.int32)
         self._flags = np.zeros(0, np.uint8)
         self._data = b""
-        tables = [_read(fields, where) for fields, where in records]
-        if tables:
-            self._merge(tables)
+        listed = list(tables)
+        if listed:
+            self._merge(listed)
 
     def piece(self, token_id: int) -> Piece:
         """The text of an id; empty and not exact when the capture says nothing about it."""
@@ -72,7 +76,7 @@ class Vocabulary:
     def __contains__(self, token_id: object) -> bool:
         return isinstance(token_id, int) and bool(np.isin(token_id, self._ids))
 
-    def _merge(self, tables: list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8], bytes]]) -> None:
+    def _merge(self, tables: list[VocabularyTable]) -> None:
         ids = np.concatenate([each[0] for each in tables])
         lengths = np.concatenate([each[1] for each in tables])
         begins = np.cumsum(lengths, dtype=np.int64) - lengths
@@ -121,14 +125,13 @@ def write_vocabulary(pieces: Mapping[int, Piece]) -> bytes:
     )
 
 
-def read_vocabulary(payload: bytes, where: str) -> VocabularyFields:
-    """A vocabulary record's checked payload, its arrays still compressed."""
-    return parse(payload, VocabularyFields, where)
+def read_vocabulary(payload: bytes, where: str) -> VocabularyTable:
+    """A vocabulary record from its payload.
 
-
-def _read(
-    fields: VocabularyFields, where: str
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8], bytes]:
+    Raises:
+        CaptureFormatError: Names the record and what contradicts itself.
+    """
+    fields = parse(payload, VocabularyFields, where)
     try:
         n = fields.ids.shape[0]
         for packed, dtype in ((fields.lengths, "<i4"), (fields.flags, "|u1")):

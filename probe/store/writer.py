@@ -256,7 +256,7 @@ def _known_pieces(descriptor: int, contents: Contents) -> dict[int, Piece]:
         where = f"vocabulary record at byte {offset}"
         try:
             payload = read_payload(read, read_frame(read, offset, contents.stop))
-            table = Vocabulary([(read_vocabulary(payload, where), where)])
+            table = Vocabulary([read_vocabulary(payload, where)])
         except CaptureFormatError as error:
             contents.damage.append(error.detail)
             continue

@@ -101,6 +101,7 @@ def test_cut_at_every_length_it_opens_to_a_prefix_and_resumes_to_the_same_digest
 ) -> None:
     # The same two records are appended thousands of times: compress them once.
     monkeypatch.setattr("probe.store.writer.write_prompt", lru_cache(write_prompt))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     records = [a_record(index, 8) for index in range(2)]
     header = a_header(count=2)
 
