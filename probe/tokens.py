@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import socket
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,8 @@ from probe.errors import TokenizerError
 from probe.records import Piece, TokenizerFacts
 
 UNKNOWN = Piece(b"", exact=False)
+_IMPORTING = threading.Lock()
+"""transformers fills itself in on first use, and two threads at once see it half filled: no AutoTokenizer in it."""
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -143,7 +146,8 @@ def _load(source: str, offline: bool) -> Any:
     """Load by transformers; imported here because it takes a second that only a capture should pay."""
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # "PyTorch was not found": it is not wanted
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from transformers import AutoTokenizer
+    with _IMPORTING:
+        from transformers import AutoTokenizer
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     folder = Path(source).expanduser()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,24 @@ def test_server_words_keep_the_shortest_that_says_something() -> None:
     assert words.piece(3) == Piece(b" the", exact=False)
     assert words.piece(9) == Piece(b"", exact=False)
     assert words.facts.fingerprint == ""
+
+
+def test_several_threads_load_at_once_in_a_fresh_process(byte_level: LocalTokenizer) -> None:
+    script = """
+import sys, threading
+from probe.tokens import LocalTokenizer
+errors, ready = [], threading.Barrier(4)
+def load():
+    ready.wait()
+    try:
+        LocalTokenizer(sys.argv[1])
+    except BaseException as error:
+        errors.append(error)
+        raise
+threads = [threading.Thread(target=load) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+sys.exit(len(errors))
+"""
+    done = subprocess.run([sys.executable, "-c", script, byte_level.facts.source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
