@@ -118,6 +118,7 @@ def test_cut_at_every_length_it_opens_to_a_prefix_and_resumes_to_the_same_digest
     with Capture.open(whole) as capture:
         digest = capture.digest()
     seen = set()
+    results: set[bytes] = set()
     for length in range(len(data)):
         path.write_bytes(data[:length])
         done: tuple[str, ...] = ()
@@ -133,8 +134,11 @@ def test_cut_at_every_length_it_opens_to_a_prefix_and_resumes_to_the_same_digest
             assert writer.done == set(done)
             fill(writer)
             writer.finish()
-        with Capture.open(path) as capture:
-            assert capture.complete and capture.damage == () and capture.digest() == digest
+        if (again := path.read_bytes()) not in results:  # almost always the undisturbed file, byte by byte
+            results.add(again)
+            with Capture.open(path) as capture:
+                assert capture.complete and capture.damage == () and capture.digest() == digest
+    assert len(results) < 10
     assert seen == {(count, torn) for count in range(3) for torn in (False, True)}
 
 
