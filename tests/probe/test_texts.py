@@ -13,7 +13,21 @@ from probe.prompts import Prompt, RangeSpec
 from probe.records import Piece, Range
 from probe.tokens import PieceList, text_bytes
 
-PIECES = ["<s>", "<u>", "<a>", "Hello", " world", " 10", ".0", "\n", "ab", "a", "b", "ä".encode()[:1], "ä".encode()[1:]]
+PIECES: list[str | bytes] = [
+    "<s>",
+    "<u>",
+    "<a>",
+    "Hello",
+    " world",
+    " 10",
+    ".0",
+    "\n",
+    "ab",
+    "a",
+    "b",
+    b"\xc3",
+    b"\xa4",
+]
 TABLE = PieceList("test", [Piece(p if isinstance(p, bytes) else p.encode()) for p in PIECES])
 
 
