@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -18,11 +17,21 @@ KEEP_ALIVE_S = 4.0
 
 @asynccontextmanager
 async def connect(
-    address: Address, *, limits: Limits | None = None, notice: Callable[[str], None] | None = None
+    address: Address,
+    *,
+    limits: Limits | None = None,
+    notice: Callable[[str], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> AsyncIterator[RuntimeClient]:
     """A client for one runtime, closed at the end.
 
     Loads the model when the address is the embedded engine's: seconds, in a thread. No request is sent to a server.
+
+    Args:
+        address: Where the runtime is.
+        limits: Deadlines and retries.
+        notice: Takes sentences worth showing; the embedded engine calls it from its own thread.
+        progress: Takes bytes done and bytes in all while the embedded engine's model is fetched, from its thread.
 
     Raises:
         EngineMissingError: The embedded engine or its model is not there.
@@ -32,7 +41,13 @@ async def connect(
     if address.embedded:
         from probe.wire.embedded import open_embedded
 
-        transport = engine = await asyncio.to_thread(open_embedded, address)
+        embedded = open_embedded(address, notice=notice or (lambda _: None), progress=progress or (lambda *_: None))
+        try:
+            await embedded.ready()
+        except BaseException:
+            await embedded.aclose()
+            raise
+        transport = engine = embedded
     # A proxy from the environment must not swallow a server on this machine.
     http = httpx.AsyncClient(
         transport=transport,

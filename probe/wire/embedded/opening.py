@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 
 from probe.errors import EngineMissingError, InputError
 from probe.wire.address import Address
-from probe.wire.embedded.engine import Engine
+from probe.wire.embedded.engine import Engine, InterruptedWorkError
 from probe.wire.embedded.lock import file_digest
 from probe.wire.embedded.model import PACKAGE, SHA256, Notice, Progress, default_model
 from probe.wire.embedded.settings import Settings, parse_settings
@@ -45,7 +46,16 @@ def open_embedded(
     path = _model_file(address.path) if address.path else None
     for note in settings.notes():
         notice(note)
-    return EmbeddedTransport(lambda: _load(path, settings, notice, progress))
+
+    def load(abandoned: Callable[[], bool]) -> Engine:
+        def watched(done: int, total: int) -> None:
+            if abandoned():
+                raise InterruptedWorkError
+            progress(done, total)
+
+        return _load(path, settings, notice, watched)
+
+    return EmbeddedTransport(load)
 
 
 def _load(path: Path | None, settings: Settings, notice: Notice, progress: Progress) -> Engine:

@@ -67,7 +67,6 @@ class DetokenizeRequest(msgspec.Struct, kw_only=True):
 
 
 _NOT_HERE: dict[str, object] = {
-    "stream": False,
     "echo": False,
     "stop": None,
     "min_tokens": 0,
@@ -129,6 +128,8 @@ def check_completion(request: CompletionRequest, facts: EngineFacts) -> None:
         raise RefusalError(f"n must be 1 when using greedy sampling, got {request.n}.")
     if request.max_tokens is not None and request.max_tokens < 1:
         raise bad_value(f"max_tokens must be at least 1, got {request.max_tokens}.", "max_tokens", request.max_tokens)
+    if request.stream and (alternatives(request.prompt_logprobs, facts) or 0) > 0:
+        raise RefusalError("`prompt_logprobs` are not available when `stream=True`.")
     for name, kind in (("prompt_logprobs", "prompt"), ("logprobs", "sample")):
         asked = getattr(request, name)
         if asked is not None and asked < 0 and asked != -1:

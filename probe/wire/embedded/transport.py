@@ -13,6 +13,7 @@ import msgspec
 from probe.records import Piece
 from probe.wire.embedded.completions import complete
 from probe.wire.embedded.engine import Engine, EngineFacts, InterruptedWorkError
+from probe.wire.embedded.events import events
 from probe.wire.embedded.refusal import RefusalError, RouteError
 from probe.wire.embedded.requests import (
     CompletionRequest,
@@ -36,11 +37,12 @@ class EmbeddedTransport(httpx.AsyncBaseTransport):
     a request interrupts the computation. Several transports compute side by side.
     """
 
-    def __init__(self, load: Callable[[], Engine]) -> None:
+    def __init__(self, load: Callable[[Callable[[], bool]], Engine]) -> None:
         """Start loading the engine.
 
         Args:
-            load: Makes the engine; runs in the engine's thread. What it raises, every request raises.
+            load: Makes the engine, in the engine's thread; given a function that tells whether nobody wants it any
+                more. What it raises, every request raises.
         """
         self._worker = Worker(load)
         self._served: _Served | None = None
@@ -86,12 +88,15 @@ class EmbeddedTransport(httpx.AsyncBaseTransport):
             answer = self._served.route(request, body)
         except RefusalError as refusal:
             return refusal.status, _JSON, msgspec.json.encode(refusal.body)
+        if isinstance(answer, bytes):
+            return 200, _EVENTS, answer
         if isinstance(answer, str):
             return 200, _TEXT, answer.encode()
         return 200, _JSON, msgspec.json.encode(answer)
 
 
 _JSON = "application/json"
+_EVENTS = "text/event-stream; charset=utf-8"
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -119,7 +124,7 @@ class _Served:
         return self._engine.facts
 
     def route(self, request: httpx.Request, body: bytes) -> Any:
-        """The answer to a request: text, or an object to encode as JSON."""
+        """The answer to a request: text, encoded events, or an object to encode as JSON."""
         path = request.url.path
         if path in self._gets and request.method == "GET":
             return self._gets[path]()
@@ -146,9 +151,11 @@ class _Served:
         }
         return {"object": "list", "data": [card]}
 
-    def _complete(self, body: bytes) -> dict[str, Any]:
-        answer = complete(self._engine, self._words, read_request(body, CompletionRequest))
-        return {"id": f"cmpl-{uuid.uuid4().hex[:16]}", "created": int(time.time()), **answer}
+    def _complete(self, body: bytes) -> Any:
+        request = read_request(body, CompletionRequest)
+        made = complete(self._engine, self._words, request)
+        answer = {"id": f"cmpl-{uuid.uuid4().hex[:16]}", "created": int(time.time()), **made}
+        return events(answer) if request.stream else answer
 
     def _tokenise(self, body: bytes) -> dict[str, Any]:
         request = read_request(body, TokenizeRequest)

@@ -16,14 +16,14 @@ Result = TypeVar("Result")
 class Worker:
     """Runs work on one engine, one piece after the other, without blocking the event loop."""
 
-    def __init__(self, load: Callable[[], Engine]) -> None:
-        """Start loading at once, in the worker's thread."""
+    def __init__(self, load: Callable[[Callable[[], bool]], Engine]) -> None:
+        """Start loading at once, in the worker's thread; `load` is given a function that tells of `close`."""
+        self._closed = False
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedded")
-        self._engine: Future[Engine] = self._executor.submit(load)
+        self._engine: Future[Engine] = self._executor.submit(load, lambda: self._closed)
         # Guards `_running`, so that an interrupt meant for one piece of work never hits the next one.
         self._lock = threading.Lock()
         self._running: object | None = None
-        self._closed = False
 
     @property
     def closed(self) -> bool:
