@@ -36,7 +36,12 @@ class Joined:
     """
 
     def __init__(self, request: str, redact: Callable[[str], str]) -> None:
-        self.choice = Continuation(text="", logprobs=Steps([], [], []), token_ids=[])
+        self._ids: list[int] = []
+        self._tokens: list[str] = []
+        self._chosen: list[float | None] = []
+        self._rows: list[dict[str, float | None] | None] = []
+        steps = Steps(self._tokens, self._chosen, self._rows)
+        self.choice = Continuation(text="", logprobs=steps, token_ids=self._ids)
         self.fingerprint = ""
         self.done = False
         self._request = request
@@ -53,10 +58,10 @@ class Joined:
         """
         data = line.removeprefix(b"data:").strip()
         if not line.startswith(b"data:") or not data:
-            return len(self.choice.token_ids or ())
+            return len(self._ids)
         if data == b"[DONE]":
             self.done = True
-            return len(self.choice.token_ids or ())
+            return len(self._ids)
         event = decode_as(_EVENT, data, "a streamed generation")
         if event.error is not None:
             code = event.error.get("code") if isinstance(event.error, dict) else None
@@ -65,7 +70,7 @@ class Joined:
         self.fingerprint = event.system_fingerprint or self.fingerprint
         for piece in event.choices:
             self._join(piece)
-        return len(self.choice.token_ids or ())
+        return len(self._ids)
 
     def finish(self) -> Continuation:
         """The whole generation.
@@ -74,7 +79,7 @@ class Joined:
             ServerUnreachableError: The stream ended before it was over.
         """
         if not self.done or self.choice.finish_reason is None:
-            count = len(self.choice.token_ids or ())
+            count = len(self._ids)
             raise ServerUnreachableError(
                 f"{self._request}: the stream ended after {count} tokens without saying that it was over",
                 hint="The server or a proxy closed the connection. Capture again to resume.",
@@ -87,17 +92,11 @@ class Joined:
         whole.finish_reason = piece.finish_reason or whole.finish_reason
         if piece.prompt_token_ids is not None:
             whole.prompt_token_ids = piece.prompt_token_ids
-        if piece.token_ids:
-            (whole.token_ids or []).extend(piece.token_ids)
-        steps, more = whole.logprobs, piece.logprobs
-        if steps is not None and more is not None:
-            for kept, new in (
-                (steps.tokens, more.tokens),
-                (steps.token_logprobs, more.token_logprobs),
-                (steps.top_logprobs, more.top_logprobs),
-            ):
-                if kept is not None and new:
-                    kept.extend(new)  # type: ignore[arg-type]
+        self._ids.extend(piece.token_ids or ())
+        if piece.logprobs is not None:
+            self._tokens.extend(piece.logprobs.tokens or ())
+            self._chosen.extend(piece.logprobs.token_logprobs or ())
+            self._rows.extend(piece.logprobs.top_logprobs or ())
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -107,7 +107,7 @@ def read_cache_info(metrics: bytes) -> dict[str, str]:
     return {
         name: plain(value, VALUE_LENGTH)
         for name, value in sorted(labels.items())
-        if name not in CAPACITIES and not name.startswith("_") and value not in ("None", "")
+        if name not in CAPACITIES and not name.startswith("_") and value not in ("None", "", "[]")
     }
 
 
