@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import msgpack
@@ -14,7 +15,7 @@ from probe.errors import CaptureFormatError
 from probe.records import Header, PromptRecord
 from probe.store.arrays import PackedArray, pack
 from probe.store.container import Damage, Frame, Read, read_frame, read_payload, read_trailer, scan
-from probe.store.limits import MAX_DAMAGE
+from probe.store.limits import MAX_DAMAGE, MAX_RECORDS
 from probe.store.plain import dumps
 from probe.store.schema import PromptFields, check_summary, parse, read_header
 
@@ -197,12 +198,16 @@ def _by_index(read: Read, at: int, size: int) -> Contents:
             raise ValueError(f"prompt {prompt_id!r:.80} would lie behind it")
         contents.prompts[prompt_id] = summary
     contents.vocabulary = _numbers(fields.vocabulary, "vocabulary", None)
+    if any(after <= before for before, after in pairwise(contents.vocabulary)):
+        raise ValueError("vocabulary does not rise")
     contents.others = {kind: _numbers(column, "others", None) for kind, column in fields.others.items()}
     return contents
 
 
 def _numbers(packed: PackedArray, name: str, count: int | None) -> list[int]:
     """A column of non-negative numbers."""
+    if packed.shape[0] > MAX_RECORDS:
+        raise ValueError(f"{name} has {packed.shape[0]} rows, beyond the limit of {MAX_RECORDS}")
     values = packed.expect("<i8", packed.shape[:1] if count is None else (count,)).unpack()
     if len(values) and int(values.min()) < 0:
         raise ValueError(f"{name} holds {int(values.min())}")

@@ -8,8 +8,14 @@ MAX_HEADER = 1 << 20
 """Bytes of a header; real ones are below 2 kB."""
 MAX_ELEMENTS = 1 << 24
 """Elements of one array: 838,860 positions at top-20, 64 MB of float32."""
-MAX_RECORDS = 1_000_000
-"""Records of one file; a scan stops there."""
+MAX_POSITIONS = 1 << 21
+"""Tokens of one stream. With `MAX_ELEMENTS` it keeps decoding one record below 0.6 GB."""
+MAX_RECORDS = 50_000
+"""Records of one file: 25,000 prompts. Walking over so many takes 4 s of CPU; a scan stops there."""
+MAX_PIECES = 1 << 20
+"""Token pieces of one file over all its vocabulary records."""
+MAX_PIECE_BYTES = 64 << 20
+"""Bytes of all these pieces together."""
 MAX_OBJECTS = 1_000_000
 """Msgpack objects of one record outside its arrays; each may cost a Python object of 60 bytes."""
 MAX_DEPTH = 16

@@ -19,7 +19,7 @@ from probe.records import Header, PromptRecord
 from probe.store.container import Read, read_frame, read_payload
 from probe.store.index import Contents, PromptSummary, summarise, survey
 from probe.store.schema import PromptFields, parse, read_prompt
-from probe.store.vocabulary import Vocabulary, VocabularyTable, read_vocabulary
+from probe.store.vocabulary import Vocabulary, read_tables
 from probe.stream import NO_TOKEN, TokenStream
 
 CACHE_BYTES = 16 << 20
@@ -136,14 +136,9 @@ class Capture:
             known = self._vocabulary
         if known is not None:
             return known
-        tables: list[VocabularyTable] = []
-        faults: list[str] = []
-        for offset in self._contents.vocabulary:
-            where = f"vocabulary record at byte {offset}"
-            try:
-                tables.append(read_vocabulary(self._payload(offset, "vocabulary", where), where))
-            except CaptureFormatError as error:
-                faults.append(error.detail)
+        tables, faults = read_tables(
+            lambda offset, where: self._payload(offset, "vocabulary", where), self._contents.vocabulary
+        )
         built = Vocabulary(tables)
         with self._lock:
             if self._vocabulary is None:

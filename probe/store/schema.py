@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from probe.errors import CaptureFormatError
 from probe.records import FORMAT_VERSION, Header, PromptRecord, Range, Timing
 from probe.store.arrays import EXT_ARRAY, PackedArray, pack
-from probe.store.limits import MAX_ELEMENTS, MAX_HEADER, MAX_NAME, MAX_TEXT, MAX_TOKEN_ID
+from probe.store.limits import MAX_ELEMENTS, MAX_HEADER, MAX_NAME, MAX_POSITIONS, MAX_TEXT, MAX_TOKEN_ID
 from probe.store.plain import dumps, loads
 from probe.stream import NO_TOKEN, StreamKind, TokenStream
 
@@ -267,6 +267,8 @@ def _listed_logprob(
 
 
 def _write_stream(stream: TokenStream) -> dict[str, Any]:
+    if len(stream) > MAX_POSITIONS:
+        raise ValueError(f"a {stream.kind} stream of {len(stream)} tokens is beyond the limit of {MAX_POSITIONS}")
     listed = _listed_logprob(stream.ids, stream.top_ids, stream.top_logprobs)
     apart = np.flatnonzero((listed.view(np.int32) != stream.logprob.view(np.int32)) | (stream.rank != 0))
     return {
@@ -291,6 +293,8 @@ def _read_stream(fields: StreamFields, where: str) -> TokenStream:
 
     try:
         n = fields.ids.shape[0]
+        if n > MAX_POSITIONS:
+            raise ValueError(f"holds {n} tokens, beyond the limit of {MAX_POSITIONS}")
         k = fields.top_ids.shape[-1]
         m = fields.apart.shape[0]
         fields.top_logprobs.expect("<f4", (n, k))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from probe.errors import CaptureFormatError
 from probe.records import Piece
 from probe.store.arrays import PackedArray, pack
-from probe.store.limits import MAX_PIECE, MAX_TOKEN_ID
+from probe.store.limits import MAX_PIECE, MAX_PIECE_BYTES, MAX_PIECES, MAX_TOKEN_ID
 from probe.store.plain import dumps
 from probe.store.schema import parse
 
@@ -125,6 +125,39 @@ def write_vocabulary(pieces: Mapping[int, Piece]) -> bytes:
     )
 
 
+def read_tables(
+    payload: Callable[[int, str], bytes], offsets: Iterable[int]
+) -> tuple[list[VocabularyTable], list[str]]:
+    """All vocabulary records of a file that can be read.
+
+    Args:
+        payload: Reads the record at an offset; is told how to call it in an error.
+        offsets: Where they lie.
+
+    Returns:
+        Their tables in order, and a sentence about each record that had to be left out.
+    """
+    tables: list[VocabularyTable] = []
+    faults: list[str] = []
+    pieces = size = 0
+    for offset in offsets:
+        where = f"vocabulary record at byte {offset}"
+        try:
+            table = read_vocabulary(payload(offset, where), where)
+        except CaptureFormatError as error:
+            faults.append(error.detail)
+            continue
+        pieces += len(table[0])
+        size += len(table[3])
+        if pieces > MAX_PIECES or size > MAX_PIECE_BYTES:
+            faults.append(
+                f"{where}: the file's vocabulary is beyond the limit of {MAX_PIECES} pieces; the rest is left out"
+            )
+            break
+        tables.append(table)
+    return tables, faults
+
+
 def read_vocabulary(payload: bytes, where: str) -> VocabularyTable:
     """A vocabulary record from its payload.
 
@@ -134,6 +167,8 @@ def read_vocabulary(payload: bytes, where: str) -> VocabularyTable:
     fields = parse(payload, VocabularyFields, where)
     try:
         n = fields.ids.shape[0]
+        if n > MAX_PIECES or fields.data.shape[0] > MAX_PIECE_BYTES:
+            raise ValueError(f"{n} pieces of {fields.data.shape[0]} bytes are beyond the limits")
         for packed, dtype in ((fields.lengths, "<i4"), (fields.flags, "|u1")):
             packed.expect(dtype, (n,))
         ids = fields.ids.expect("<i4", (n,)).unpack()

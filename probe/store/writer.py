@@ -19,7 +19,7 @@ from probe.store.index import Contents, summarise, survey, walk, write_index
 from probe.store.limits import MAX_HEADER
 from probe.store.reader import open_regular, reading
 from probe.store.schema import write_header, write_prompt
-from probe.store.vocabulary import Vocabulary, better, read_vocabulary, write_vocabulary
+from probe.store.vocabulary import Vocabulary, better, read_tables, write_vocabulary
 from probe.stream import NO_TOKEN
 
 # What must not change between the runs that fill one file; created and address may.
@@ -251,16 +251,15 @@ def _cut_in_header(read: Read, size: int) -> bool:
 def _known_pieces(descriptor: int, contents: Contents) -> dict[int, Piece]:
     """The pieces that are safely in the file; those of an unreadable record are written again."""
     read = reading(descriptor)
+
+    def payload(offset: int, where: str) -> bytes:
+        return read_payload(read, read_frame(read, offset, contents.stop))
+
+    tables, faults = read_tables(payload, contents.vocabulary)
+    contents.damage.extend(faults)
     known: dict[int, Piece] = {}
-    for offset in contents.vocabulary:
-        where = f"vocabulary record at byte {offset}"
-        try:
-            payload = read_payload(read, read_frame(read, offset, contents.stop))
-            table = Vocabulary([read_vocabulary(payload, where)])
-        except CaptureFormatError as error:
-            contents.damage.append(error.detail)
-            continue
-        known.update((each, table.piece(each)) for each in table.ids().tolist())
+    for vocabulary in (Vocabulary([table]) for table in tables):
+        known.update((each, vocabulary.piece(each)) for each in vocabulary.ids().tolist())
     return known
 
 

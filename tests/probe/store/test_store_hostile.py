@@ -14,8 +14,10 @@ import pytest
 from store_samples import PIECES, a_header, a_record, write_capture
 
 from probe.errors import FlipscopeError
-from probe.store.arrays import EXT_ARRAY
+from probe.store.arrays import EXT_ARRAY, pack
 from probe.store.container import MARKER, Damage, encode, encode_trailer, scan
+from probe.store.limits import MAX_PIECE_BYTES, MAX_RECORDS
+from probe.store.plain import dumps
 from probe.store.reader import Capture
 from probe.store.writer import CaptureWriter
 
@@ -200,3 +202,30 @@ def test_records_pasted_from_another_capture_are_judged_one_by_one(tmp_path: Pat
     path.write_bytes(path.read_bytes() + other)
     with Capture.open(path) as capture:  # the trailer knows its own place and does not match
         assert not capture.complete and len(capture.prompt_ids) == 4
+
+
+def test_more_records_than_a_file_may_hold_are_left_unread_but_never_cut_off(tmp_path: Path) -> None:
+    path = write_capture(tmp_path / "a.msgpack", finish=False)
+    with path.open("ab") as file:
+        file.write(encode("x", b"\x80") * (MAX_RECORDS + 1))
+    data = path.read_bytes()
+    with Capture.open(path) as capture:
+        assert len(capture.prompt_ids) == 3 and "more than" in capture.damage[0]
+    with pytest.raises(FlipscopeError, match="more than"):
+        CaptureWriter.resume(path, a_header())
+    assert path.read_bytes() == data
+
+
+def test_a_vocabulary_beyond_its_bounds_is_left_out(tmp_path: Path) -> None:
+    path = write_capture(tmp_path / "a.msgpack", finish=False)
+    each, most = 300, MAX_PIECE_BYTES // 4 // 300  # four such records are the limit
+    huge = pack(np.zeros(each * most, np.uint8)).ext()
+    many = pack(np.arange(each, dtype=np.int32)).ext()
+    lengths = pack(np.full(each, most, np.int32)).ext()
+    flags = pack(np.zeros(each, np.uint8)).ext()
+    bomb = dumps({"ids": many, "lengths": lengths, "flags": flags, "data": huge})
+    with path.open("ab") as file:
+        file.write(encode("vocabulary", bomb) * 2000)
+    with Capture.open(path) as capture:
+        assert len(capture.vocabulary.piece(1).data) == most
+        assert "beyond the limit" in capture.damage[-1]
