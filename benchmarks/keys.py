@@ -1,10 +1,12 @@
-"""CPU time of a key in the streams against an empty Textual app, at 1,000 and at 100,000 positions.
+"""CPU time of a key in the app against an empty Textual app, at 1,000 and at 100,000 positions in five lanes.
 
-Run: `python -m benchmarks.keys [--keys 200] [--positions 1000 100000] [--size 200x50]`
+Run: `python -m benchmarks.keys [--keys 200] [--positions 1000 100000] [--size 200x50] [--json]`
 
-The clock is the process's CPU time, from the key until the last frame's bytes exist: the apps override `_display`,
-since the headless driver would skip making them. Wall time on a shared machine measures the neighbours.
-The first rounds of every case are thrown away; medians and 99th percentiles are of the rest.
+What is measured is the whole app over real capture files: title, overview, prompt list, streams, alternatives, status
+line, footer; "bare" is without the alternatives. The clock is the process's CPU time, from the key until the last
+frame's bytes exist: the meter replaces `_display`, since the headless driver would skip making them. Wall time on a
+shared machine measures the neighbours. The first keys of every case are thrown away; medians and 99th percentiles are
+of the rest.
 """
 
 from __future__ import annotations
@@ -16,9 +18,12 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import cycle
+from pathlib import Path
+from typing import Any, NamedTuple
 
 os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", "truecolor")
 os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
@@ -28,15 +33,15 @@ from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App, ComposeResult
 from textual.binding import Binding
+from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from probe.records import Piece
-from tui.glyphs import Glyphs
-from tui.lanes import Lanes
-from tui.palette import DEFAULT_DARK, themes, variable_defaults
+from benchmarks.made_captures import write_captures
+from probe.comparison import Comparison
+from probe.store.reader import Capture
+from tui.app import FlipscopeApp
 from tui.widgets.flow import FlowView
-from tui.widgets.overview import Overview
 
 WARM_UP = 15
 """Keys per case before counting starts: caches, style objects, first collections."""
@@ -44,35 +49,51 @@ WARM_UP = 15
 QUIET_S = 0.03
 """A burst of frames is over when this long nothing was painted."""
 
-LANES = 5
+
+class Sample(NamedTuple):
+    """What one key cost."""
+
+    cpu_ms: float
+    bytes_made: int
+    frames: int
 
 
-class Measured(App[None]):
-    """An app that makes the bytes a terminal would get and notes when."""
+class Meter:
+    """Makes the bytes that a terminal would get from an app, and notes when they exist."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        for theme in themes():
-            self.register_theme(theme)
-        self.theme = DEFAULT_DARK
-        self.painted = asyncio.Event()
-        self.painted_at = 0.0
-        self.bytes_made = 0
-        self.frames = 0
+    def __init__(self, app: App[Any]) -> None:
+        self._app = app
+        self._painted = asyncio.Event()
+        self._painted_at = 0.0
+        self._bytes_made = 0
+        self._frames = 0
+        app._display = self._display  # type: ignore[method-assign]
 
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our variables."""
-        return variable_defaults()
+    async def press(self, key: str) -> Sample:
+        """Send a key as the driver would, and wait until nothing more is painted."""
+        driver = self._app._driver
+        assert driver is not None
+        self._painted.clear()
+        self._bytes_made = self._frames = 0
+        start = time.process_time()
+        driver.send_message(events.Key(key, None))
+        await asyncio.wait_for(self._painted.wait(), 10)
+        while True:
+            self._painted.clear()
+            try:
+                await asyncio.wait_for(self._painted.wait(), QUIET_S)
+            except TimeoutError:
+                return Sample((self._painted_at - start) * 1000, self._bytes_made, self._frames)
 
-    def _display(self, screen: Screen[object], renderable: object) -> None:
+    def _display(self, screen: Screen[Any], renderable: object) -> None:
         if isinstance(renderable, CompositorUpdate):
-            self.bytes_made += len(renderable.render_segments(self.console).encode("utf-8"))
-            self.frames += 1
-            self.painted_at = time.process_time()
-            self.painted.set()
+            self._bytes_made += len(renderable.render_segments(self._app.console).encode("utf-8"))
+            self._frames += 1
+            self._painted_at = time.process_time()
+            self._painted.set()
 
 
-class Empty(Measured):
+class Empty(App[None]):
     """A line of text that changes on a key, and a footer: what no Textual app can undercut."""
 
     BINDINGS = [Binding("right", "step", "Step")]
@@ -90,100 +111,38 @@ class Empty(Measured):
         self.line.update(str(self.count), layout=False)
 
 
-class Streams(Measured):
-    """The flow and the overview over made-up lanes."""
-
-    def __init__(self, lanes: Lanes, glyphs: Glyphs) -> None:
-        super().__init__()
-        self.lanes, self.glyphs = lanes, glyphs
-
-    def compose(self) -> ComposeResult:
-        """Overview, streams, keys."""
-        self.overview = Overview()
-        self.flow = FlowView(on_cursor=self.follow)
-        yield self.overview
-        yield self.flow
-        yield Footer()
-
-    def on_mount(self) -> None:
-        """Show the lanes."""
-        self.flow.show(self.lanes, self.glyphs)
-        self.overview.show(self.lanes)
-        self.flow.focus()
-
-    def follow(self, position: int, lane: int) -> None:
-        """Paint the overview in the same frame."""
-        self.overview.cursor = position
-
-
-def make_lanes(n: int, seed: int = 7) -> tuple[Lanes, Glyphs]:
-    """Lanes that flip as real ones do: 0.1, 2, 4 and 19 % of positions; words as long as real tokens."""
-    rng = np.random.default_rng(seed)
-    words = ["".join(map(chr, rng.integers(97, 123, size))) for size in rng.integers(1, 9, 32_000)]
-    spaced = rng.random(len(words)) < 0.6
-    table = [Piece((" " * bool(lead) + word).encode()) for lead, word in zip(spaced, words, strict=True)]
-    table[10], table[11], table[12] = Piece(b"\n"), Piece("日本語".encode()), Piece(b"\xe6")
-    ids = rng.integers(0, len(table), n, dtype=np.int32)
-    ids[rng.random(n) < 0.03] = 10
-    flip = rng.random((LANES, n)) < np.array([0.0, 0.001, 0.02, 0.04, 0.19])[:, None]
-    flip[:, 0] = False
-    top1 = np.where(flip, rng.integers(0, len(table), (LANES, n)), ids).astype(np.int32)
-    kl = rng.lognormal(-5, 2, (LANES, n)).astype(np.float32)
-    kl[0] = 0
-    triage = np.where(flip, rng.integers(1, 5, (LANES, n)), 0).astype(np.uint8)
-    tie = ~flip & (rng.random((LANES, n)) < 0.01)
-    loose = rng.random(n) < 0.2
-    labels = ("f32", "bf16", "kv fp8", "int8", "int4")
-    lanes = Lanes("made up", labels, ids, top1, kl, flip, tie, triage, loose, n // 3)
-    return lanes, Glyphs(lambda token_id: table[token_id])
-
-
-async def press(app: Measured, key: str) -> tuple[float, int, int]:
-    """Send a key as the driver would; CPU milliseconds to the last paint, bytes, frames."""
-    assert app._driver is not None
-    app.painted.clear()
-    app.bytes_made = app.frames = 0
-    start = time.process_time()
-    app._driver.send_message(events.Key(key, None))
-    await asyncio.wait_for(app.painted.wait(), 10)
-    while True:
-        app.painted.clear()
-        try:
-            await asyncio.wait_for(app.painted.wait(), QUIET_S)
-        except TimeoutError:
-            return (app.painted_at - start) * 1000, app.bytes_made, app.frames
-
-
 async def measure(
-    make: Callable[[], Measured],
-    cases: dict[str, Iterator[str]],
-    count: int,
-    size: tuple[int, int],
-    before: Callable[[Measured, str], None] = lambda app, case: None,
+    app: App[Any], cases: dict[str, Iterator[str]], count: int, size: tuple[int, int], first: Sequence[str] = ()
 ) -> dict[str, dict[str, float]]:
     """Medians and 99th percentiles of every case, in one app."""
     results: dict[str, dict[str, float]] = {}
-    app = make()
+    meter = Meter(app)
     async with app.run_test(size=size) as pilot:
-        await pilot.pause(0.2)
+        await settle(app, pilot)
+        for key in first:
+            await meter.press(key)
         gc.collect()
         gc.freeze()
         for case, keys in cases.items():
-            taken = []
-            for turn in range(count + WARM_UP):
-                before(app, case)
-                sample = await press(app, next(keys))
-                if turn >= WARM_UP:
-                    taken.append(sample)
-            times = [sample[0] for sample in taken]
+            samples = [await meter.press(next(keys)) for _ in range(count + WARM_UP)][WARM_UP:]
             results[case] = {
-                "median_ms": statistics.median(times),
-                "p99_ms": float(np.percentile(times, 99)),
-                "bytes": statistics.median(sample[1] for sample in taken),
-                "frames": statistics.median(sample[2] for sample in taken),
+                "median_ms": statistics.median(sample.cpu_ms for sample in samples),
+                "p99_ms": float(np.percentile([sample.cpu_ms for sample in samples], 99)),
+                "bytes": statistics.median(sample.bytes_made for sample in samples),
+                "frames": statistics.median(sample.frames for sample in samples),
             }
     gc.unfreeze()
     return results
+
+
+async def settle(app: App[Any], pilot: Pilot[Any]) -> None:
+    """Wait until the captures are read, scored and shown, and go to the first token."""
+    if isinstance(app, FlipscopeApp):
+        while not (found := app.screen.query(FlowView)) or found.first().lanes is None:
+            await pilot.pause(0.05)
+        await pilot.pause(1.0)
+        found.first().move_to(0)
+    await pilot.pause(0.3)
 
 
 def there_and_back(forward: str, backward: str, steps: int) -> Iterator[str]:
@@ -193,31 +152,32 @@ def there_and_back(forward: str, backward: str, steps: int) -> Iterator[str]:
 
 async def run(positions: list[int], count: int, size: tuple[int, int]) -> dict[str, dict[str, dict[str, float]]]:
     """The floor, then every length."""
-    floor = await measure(Empty, {"key": cycle(["right"])}, count, size)
-    results = {"empty": floor}
+    results = {"empty": await measure(Empty(), {"key": cycle(["right"])}, count, size)}
     for n in positions:
-        lanes, glyphs = make_lanes(n)
-
-        def make(lanes: Lanes = lanes, glyphs: Glyphs = glyphs) -> Streams:
-            return Streams(lanes, glyphs)
-
-        cases = {
-            "step": there_and_back("right", "left", 400),
-            "line": there_and_back("down", "up", 5),
-            "page": there_and_back("pagedown", "pageup", 2),
-            "far": cycle(["ctrl+end", "ctrl+home"]),
-        }
-        results[f"{n:,}"] = await measure(make, cases, count, size)
+        with tempfile.TemporaryDirectory() as folder:
+            captures = [Capture.open(path) for path in write_captures(Path(folder), n)]
+            for name, first in ((f"{n:,}", ()), (f"{n:,} bare", ("a",))):
+                cases = {
+                    "step": there_and_back("right", "left", 400),
+                    "flip": there_and_back("n", "N", 60),
+                    "line": there_and_back("down", "up", 5),
+                    "page": there_and_back("pagedown", "pageup", 2),
+                    "far": cycle(["ctrl+end", "ctrl+home"]),
+                }
+                results[name] = await measure(FlipscopeApp(Comparison.of(captures)), cases, count, size, first)
+            for capture in captures:
+                capture.close()
     return results
 
 
 def report(results: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Print a table."""
     floor = results["empty"]["key"]["median_ms"]
-    print(f"{'positions':>10} {'case':<6} {'median ms':>10} {'p99 ms':>8} {'x empty':>8} {'bytes':>7} {'frames':>7}")
+    print(f"{'positions':>13} {'case':<6} {'median ms':>10} {'p99 ms':>8} {'x empty':>8} {'bytes':>7} {'frames':>7}")
     for name, cases in results.items():
         for case, numbers in cases.items():
             print(
-                f"{name:>10} {case:<6} {numbers['median_ms']:>10.2f} {numbers['p99_ms']:>8.2f} "
+                f"{name:>13} {case:<6} {numbers['median_ms']:>10.2f} {numbers['p99_ms']:>8.2f} "
                 f"{numbers['median_ms'] / floor:>8.1f} {numbers['bytes']:>7.0f} {numbers['frames']:>7.0f}"
             )
 
@@ -225,10 +185,10 @@ def report(results: dict[str, dict[str, dict[str, float]]]) -> None:
 def main() -> int:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keys", type=int, default=200)
-    parser.add_argument("--positions", type=int, nargs="+", default=[1_000, 100_000])
-    parser.add_argument("--size", default="200x50")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--keys", type=int, default=200, help="keys per case")
+    parser.add_argument("--positions", type=int, nargs="+", default=[1_000, 100_000], help="lengths of the text")
+    parser.add_argument("--size", default="200x50", help="of the terminal")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     arguments = parser.parse_args()
     width, _, height = arguments.size.partition("x")
     results = asyncio.run(run(arguments.positions, arguments.keys, (int(width), int(height))))
