@@ -22,7 +22,7 @@ JUMPS = [
             f"flip(1, {lane})",
             f"Flip of {lane + 1}",
             id=f"jump.flip-of-{lane + 1}",
-            tooltip=f"Go to the next flip of runtime {lane + 1} only.",
+            tooltip="Go to the next flip of one runtime: Shift and its number.",
             show=False,
         )
         for lane, key in enumerate(_DIGIT_SHIFTED)
@@ -61,7 +61,7 @@ VIEWS = [
             f"lane({lane})",
             f"Runtime {lane + 1}",
             id=f"view.lane-{lane + 1}",
-            tooltip=f"Show or hide runtime {lane + 1}; flips of hidden ones are passed over.",
+            tooltip="Show or hide a runtime by its number; flips of hidden ones are passed over.",
             show=False,
         )
         for lane in range(5)
@@ -71,12 +71,23 @@ VIEWS = [
 
 PROGRAM = [
     Binding(
+        "tab",
+        "app.focus_next",
+        "Next panel",
+        id="app.panel",
+        tooltip="Give the keys to the next panel: prompts, streams, alternatives.",
+        show=False,
+    ),
+    Binding(
         "i",
         "info",
         "Captures",
         id="app.info",
         tooltip="What the captures say about themselves, and what is wrong with them.",
         show=False,
+    ),
+    Binding(
+        "ctrl+p", "app.command_palette", "Palette", id="app.palette", tooltip="Find any action by name.", show=False
     ),
     Binding("question_mark", "help", "Help", id="app.help", tooltip="Explain keys, marks and colours."),
     Binding("q", "app.quit", "Quit", id="app.quit", tooltip="Leave flipscope."),

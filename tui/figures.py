@@ -52,19 +52,17 @@ def shift(reference: int, candidate: int) -> str:
 
 
 def bar(value: float, width: int) -> str:
-    """A bar of `width` cells for a number between 0 and 1, in eighths of a cell; never empty for a listed token."""
+    """A bar of `width` cells for a number between 0 and 1, in eighths of a cell."""
     if math.isnan(value) or width <= 0:
         return " " * max(width, 0)
-    eighths = max(1, round(min(max(value, 0.0), 1.0) * width * 8))
+    eighths = round(min(max(value, 0.0), 1.0) * width * 8)
     full, part = divmod(eighths, 8)
     return ("█" * full + (_BARS[part] if part else "")).ljust(width)
 
 
 def column(value: float) -> str:
-    """A bar of one cell that grows upwards."""
-    if math.isnan(value):
-        return " "
-    return _COLUMNS[max(1, round(min(max(value, 0.0), 1.0) * 8))]
+    """A bar of one cell that grows upwards; blank below one sixteenth."""
+    return " " if math.isnan(value) else _COLUMNS[round(min(max(value, 0.0), 1.0) * 8)]
 
 
 def _tiny(value: float) -> str:

@@ -20,6 +20,11 @@ def clip(text: str, width: int) -> str:
     return set_cell_size(text, width - 1).rstrip() + CLIPPED
 
 
+def ground(style: Style) -> Style:
+    """What a style lays under and does to a text, without its colour: for rows that are marked as a whole."""
+    return Style(bgcolor=style.bgcolor, bold=style.bold or None, underline=style.underline or None)
+
+
 class Line:
     """A line in the making. Text must be free of control characters: it goes to the terminal as it is."""
 

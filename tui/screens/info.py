@@ -2,86 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
-from textual.app import ComposeResult
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Static
 
 from probe.records import Header
 from tui.glyphs import safe_text
+from tui.palette import LANES
+from tui.screens.page import Page
 from tui.session import Session
 
-_NAME_CELLS = 14
 
-
-class InfoScreen(ModalScreen[None]):
-    """Facts of every capture, warnings first."""
+class InfoScreen(Page):
+    """Facts of every capture, notes first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,i,q,enter", "dismiss", "Close", id="info.close", tooltip="Go back."),
+        Binding("i", "dismiss", "Close", id="info.close", tooltip="Go back to the streams."),
     ]
 
-    DEFAULT_CSS = """
-    InfoScreen {
-        align: center middle;
-        #info {
-            width: 100;
-            max-width: 100%;
-            height: auto;
-            max-height: 94%;
-            padding: 1 3;
-            background: $surface;
-            border-left: thick $primary;
-        }
-        Static { width: 100%; }
-    }
-    """
+    DEFAULT_CSS = (
+        "InfoScreen {\n"
+        + "".join(
+            f"    & > .info--lane-{lane} {{ color: $lane-{lane}; text-style: bold; background: $surface; }}\n"
+            for lane in range(LANES)
+        )
+        + "}"
+    )
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"info--lane-{lane}" for lane in range(LANES)}
 
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
 
-    def compose(self) -> ComposeResult:
-        """Notes, then one block per capture."""
-        with VerticalScroll(id="info"):
-            if self._session.notes:
-                parts: list[tuple[str, str]] = [("Notes\n", "bold $text-warning")]
-                parts += [(f"  {note}\n", "$foreground") for note in self._session.notes]
-                yield Static(Content.assemble(*parts))
-            for lane, capture in enumerate(self._session.comparison.captures):
-                yield Static(_facts(capture.header, self._session.labels[lane], lane, str(capture.path)))
+    def parts(self) -> Iterable[RenderableType]:
+        """Notes, then one list per capture."""
+        if self._session.notes:
+            yield Text("Notes", self.ink("warning"))
+            for note in self._session.notes:
+                yield Padding(Text(f"! {note}", self.ink("text")), (0, 0, 0, 2))
+            yield Text()
+        for lane, capture in enumerate(self._session.comparison.captures):
+            title = Text(self._session.labels[lane], self.get_component_rich_style(f"info--lane-{lane}"))
+            if lane == 0:
+                title.append("   reference", self.ink("text"))
+            yield self.section(title, _facts(capture.header, str(capture.path)))
 
-    def on_mount(self) -> None:
-        """Arrow keys scroll."""
-        self.query_one("#info").focus()
 
-
-def _facts(header: Header, label: str, lane: int, path: str) -> Content:
+def _facts(header: Header, path: str) -> list[tuple[str, str]]:
     facts, protocol = header.facts, header.protocol
-    settings = " ".join(f"{name}={value}" for name, value in sorted(facts.settings.items()))
-    lines = {
-        "turned": " ".join(f"{name}={value}" for name, value in header.dims.items()),
-        "model": facts.model if facts.root in ("", facts.model) else f"{facts.model} ({facts.root})",
-        "engine": f"{facts.engine} {facts.version}".strip(),
+    model = facts.model if facts.root in ("", facts.model) else f"{facts.model}  {facts.root}"
+    rows = {
+        "turned": _pairs(header.dims),
+        "model": model,
+        "engine": f"{facts.engine} {facts.version}",
         "fingerprint": facts.fingerprint,
+        "settings": _pairs(dict(sorted(facts.settings.items()))),
         "address": facts.url,
-        "settings": settings,
         "rows": f"top {protocol.top_k}, {protocol.logprobs_mode}, {protocol.concurrency} in flight",
-        "prompts": f"{header.prompts.name}, {header.prompts.count} prompts, {header.prompts.sha256[:12]}",
-        "tokenizer": f"{header.tokenizer.source} {header.tokenizer.fingerprint[:12]}".strip(),
+        "prompts": f"{header.prompts.name}, {header.prompts.count} prompts, sha256 {header.prompts.sha256[:12]}",
+        "tokenizer": f"{header.tokenizer.source} {header.tokenizer.fingerprint[:12]}",
         "text by": header.reference or "itself",
-        "captured": f"{header.created}, {header.written_by}".rstrip(", "),
+        "captured": f"{header.created}  {header.written_by}",
         "file": path,
     }
-    parts: list[tuple[str, str]] = [
-        (f"\n{label}", f"bold $lane-{min(lane, 4)}"),
-        ("   reference\n" if lane == 0 else "\n", "$text-muted"),
-    ]
-    for name, value in lines.items():
-        if value:
-            parts += [(f"  {name}".ljust(_NAME_CELLS), "$text-muted"), (f"{safe_text(value)[0]}\n", "$foreground")]
-    return Content.assemble(*parts)
+    return [(name, safe_text(value.strip())[0]) for name, value in rows.items() if value.strip()]
+
+
+def _pairs(values: dict[str, str]) -> str:
+    return "  ".join(f"{name}={value}" for name, value in values.items())

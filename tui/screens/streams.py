@@ -46,8 +46,8 @@ LIST_WIDTH = 26
 LIST_WIDE_FROM = 190
 """From this many columns on the list has one count per candidate."""
 
-FLOW_LEAST = 50
-"""Columns the streams keep before the alternatives are drawn more roomily."""
+FLOW_LEAST = 48
+"""Columns that the streams keep before the alternatives are given more."""
 
 REPAINT_EVERY = 0.1
 """Seconds between two repaints of the list while prompts are being scored."""
@@ -61,6 +61,8 @@ class StreamsScreen(Screen[None]):
         reader: The one thread on which captures are read.
     """
 
+    AUTO_FOCUS = "#flow"
+
     BINDINGS: ClassVar[list[BindingType]] = [*STREAMS]
 
     DEFAULT_CSS = """
@@ -70,7 +72,7 @@ class StreamsScreen(Screen[None]):
         #stage { width: 1fr; layout: vertical; }
         #flow { width: 1fr; height: 1fr; padding: 0; }
         #prompts { width: 26; }
-        #alternatives { width: 1fr; height: 40%; min-height: 6; max-height: 26; }
+        #alternatives { width: 1fr; height: 50%; min-height: 6; max-height: 26; }
         &.-wide #stage { layout: horizontal; }
         &.-wide #alternatives { height: 1fr; max-height: 100%; }
     }
@@ -104,13 +106,12 @@ class StreamsScreen(Screen[None]):
                 yield self._flow
                 yield self._alternatives
         yield self._status
-        yield Footer(compact=True)
+        yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         """Lay out for the terminal's size, then draw and score."""
         self._arrange(self.app.size.width)
         self._show_prompt()
-        self._flow.focus()
         self._score_all()
 
     def on_resize(self, event: events.Resize) -> None:

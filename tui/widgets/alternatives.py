@@ -16,8 +16,8 @@ from textual.widget import Widget
 from probe.stream import NO_TOKEN
 from tui import figures
 from tui.choices import UNLISTED, Choice, Choices, choices_at
-from tui.painting import Line, clip
-from tui.palette import FLIP_STEPS, NO_BUCKET, kl_bucket
+from tui.painting import Line, clip, ground
+from tui.palette import FLIP_STEPS, LANES, NO_BUCKET, kl_bucket
 from tui.session import Session
 
 _HEAD = 2
@@ -69,8 +69,13 @@ class Alternatives(Widget, can_focus=True):
         & > .alternatives--title { color: $foreground; text-style: bold; }
         & > .alternatives--raw { color: $text-muted; }
         & > .alternatives--label { color: $text-muted; text-style: bold; }
+        & > .alternatives--lane-0 { color: $lane-0; text-style: bold; }
+        & > .alternatives--lane-1 { color: $lane-1; text-style: bold; }
+        & > .alternatives--lane-2 { color: $lane-2; text-style: bold; }
+        & > .alternatives--lane-3 { color: $lane-3; text-style: bold; }
+        & > .alternatives--lane-4 { color: $lane-4; text-style: bold; }
         & > .alternatives--token { color: $foreground; }
-        & > .alternatives--actual { background: $boost; text-style: bold; }
+        & > .alternatives--actual { background: $primary 18%; text-style: bold; }
         & > .alternatives--value { color: $foreground; }
         & > .alternatives--quiet { color: $text-muted; }
         & > .alternatives--unlisted { color: $text-disabled; }
@@ -98,6 +103,7 @@ class Alternatives(Widget, can_focus=True):
         "alternatives--unlisted",
         "alternatives--bar",
         "alternatives--top",
+        *(f"alternatives--lane-{lane}" for lane in range(LANES)),
         *(f"alternatives--flip-{level}" for level in range(FLIP_STEPS)),
     }
 
@@ -145,7 +151,7 @@ class Alternatives(Widget, can_focus=True):
             return self._title(choices, width)
         form = self._format(width)
         if y == 1:
-            return self._labels(form, width)
+            return self._labels(choices, form, width)
         if y == height - _FOOT:
             return self._mass(choices, form, width)
         index = self._top + y - _HEAD
@@ -164,19 +170,20 @@ class Alternatives(Widget, can_focus=True):
             line.add(glyphs.text(choices.actual), title).add(f"  {glyphs.raw(choices.actual)}", raw)
         return line.strip(raw)
 
-    def _labels(self, form: Format, width: int) -> Strip:
+    def _labels(self, choices: Choices, form: Format, width: int) -> Strip:
         style = self._style("label")
-        line = Line(width).add("  ", style).add("", style, width=form.token)
+        hidden = len(choices.rows) - self._top - (self.size.height - _HEAD - _FOOT)
+        line = Line(width).add("  ", style)
+        line.add(f"↓ {hidden} more" if hidden > 0 else "", self._style("unlisted"), width=form.token)
         for lane in self._lanes():
             cells = form.lane(lane)
-            line.add(" " + clip(self._session.labels[lane], cells - 2), style, width=cells)
+            label = clip(self._session.labels[lane], cells - 1)
+            line.add(f" {label}", self._style(f"lane-{lane % LANES}"), width=cells)
         return line.strip(style)
 
     def _mass(self, choices: Choices, form: Format, width: int) -> Strip:
         quiet = self._style("quiet")
-        hidden = len(choices.rows) - self._top - (self.size.height - _HEAD - _FOOT)
-        text = f"listed ↓{hidden}" if hidden > 0 else "listed"
-        line = Line(width).add("  ", quiet).add(text, quiet, width=form.token)
+        line = Line(width).add("  ", quiet).add("listed", quiet, width=form.token)
         for lane in self._lanes():
             cells = form.lane(lane)
             mass = choices.mass[lane]
@@ -185,7 +192,7 @@ class Alternatives(Widget, can_focus=True):
 
     def _row(self, choices: Choices, row: Choice, form: Format, width: int) -> Strip:
         actual = row.token_id == choices.actual
-        over = self.get_component_rich_style("alternatives--actual", partial=True) if actual else Style()
+        over = ground(self._style("actual")) if actual else Style()
         base = self._style("token") + over
         line = Line(width).add("▶ " if actual else "  ", base)
         line.add(clip(self._session.glyphs.text(row.token_id), form.token - 1), base, width=form.token)

@@ -12,7 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.messages import PromptChosen
-from tui.painting import Line, clip
+from tui.painting import Line, clip, ground
 from tui.session import Session
 from tui.triage import MARKS, STRONG
 
@@ -49,9 +49,9 @@ class PromptList(Widget, can_focus=True):
         & > .prompts--count { color: $foreground; }
         & > .prompts--strong { color: $text-error; text-style: bold; }
         & > .prompts--failed { color: $text-warning; text-style: italic; }
-        & > .prompts--current { background: $block-cursor-blurred-background; text-style: bold; }
-        &:focus > .prompts--current { background: $block-cursor-background; color: $block-cursor-foreground; }
-        & > .prompts--hover { background: $block-hover-background; }
+        & > .prompts--current { background: $primary 18%; text-style: bold; }
+        & > .prompts--focused { background: $primary 40%; text-style: bold; }
+        & > .prompts--hover { background: $foreground 6%; }
     }
     """
 
@@ -64,6 +64,7 @@ class PromptList(Widget, can_focus=True):
         "prompts--strong",
         "prompts--failed",
         "prompts--current",
+        "prompts--focused",
         "prompts--hover",
     }
 
@@ -86,11 +87,15 @@ class PromptList(Widget, can_focus=True):
     def show_current(self) -> None:
         """Bring the current prompt into view and repaint."""
         line = self._line_of[self._session.prompt_id]
-        height = max(self.size.height - 1, 1)
-        if not self._top <= line < self._top + height:
-            self._scroll_rows(line - height // 3)
-        elif line and self._rows[line - 1].heading and line == self._top:
-            self._scroll_rows(line - 1)
+        height = self.size.height - 1
+        if height <= 0:
+            return
+        top = self._top
+        if not top <= line < top + height:
+            top = line - height // 3
+        elif line == top and line and self._rows[line - 1].heading:
+            top = line - 1
+        self._scroll_rows(top)
         self.refresh()
 
     def action_step(self, step: int) -> None:
@@ -163,13 +168,12 @@ class PromptList(Widget, can_focus=True):
         tally = self._session.tally(row.prompt_id)
         current = row.prompt_id == self._session.prompt_id
         over = Style()
-        if current or hovered:
-            cursor = self.get_component_rich_style(f"prompts--{'current' if current else 'hover'}", partial=True)
-            over = cursor
+        if current:
+            over = ground(self._style("focused" if self.has_focus else "current"))
+        elif hovered:
+            over = ground(self._style("hover"))
         base = self._style("prompt") + over
         quiet = self._style("quiet") + over
-        if current and self.has_focus:
-            quiet = base
         line = Line(width).add("▌" if current else " ", base).add(" ", base)
         if tally.failure:
             return (
@@ -183,8 +187,6 @@ class PromptList(Widget, can_focus=True):
             text = "…" if count is None else str(count) if count < 10_000 else f"{count // 1000}k"
             line.add(text, quiet if not count else self._style("count") + over, width=_COUNT, right=True)
         mark = self._style("strong") + over if tally.worst == STRONG else quiet
-        if current and self.has_focus:
-            mark = base
         return line.add(" ", base).add(MARKS[tally.worst], mark).strip(base)
 
     def _columns(self, flips: tuple[int, ...] | None, width: int) -> list[int | None]:

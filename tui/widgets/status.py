@@ -17,7 +17,7 @@ from tui import figures, triage
 from tui.glyphs import safe_text
 from tui.opened import OpenPrompt
 from tui.painting import Line, clip
-from tui.palette import FLIP_STEPS, NO_BUCKET, kl_bucket
+from tui.palette import FLIP_STEPS, LANES, NO_BUCKET, kl_bucket
 from tui.session import Session
 from tui.widgets.flow_painter import MARKS
 
@@ -32,6 +32,11 @@ class StatusBar(Widget):
         & > .status--position { color: $primary; text-style: bold; }
         & > .status--text { color: $foreground; }
         & > .status--token { color: $foreground; text-style: bold; }
+        & > .status--lane-0 { color: $lane-0; }
+        & > .status--lane-1 { color: $lane-1; }
+        & > .status--lane-2 { color: $lane-2; }
+        & > .status--lane-3 { color: $lane-3; }
+        & > .status--lane-4 { color: $lane-4; }
         & > .status--quiet { color: $text-muted; }
         & > .status--absent { color: $text-disabled; }
         & > .status--flip-0 { background: $flip-0; color: $flip-text-0; text-style: bold; }
@@ -51,6 +56,7 @@ class StatusBar(Widget):
         "status--token",
         "status--quiet",
         "status--absent",
+        *(f"status--lane-{lane}" for lane in range(LANES)),
         *(f"status--flip-{step}" for step in range(FLIP_STEPS)),
     }
 
@@ -90,17 +96,17 @@ class StatusBar(Widget):
             line.add("   nothing is predicted here", quiet)
             return
         probability = opened.probability(position)
-        line.add(f"   p {figures.probability(probability)}", quiet)
+        line.add(f"   p {figures.probability(probability)} in {session.labels[0]}", quiet)
         if first != token_id:
-            line.add(f"   {session.labels[0]} prefers ", quiet)
+            line.add(", which prefers ", quiet)
             line.add(session.glyphs.text(first), self._style("token"))
         if lanes.loose[position]:
-            line.add("   loose: the lists cover too little, KL is a low floor", quiet)
+            line.add("   loose: KL is a low floor here" if line.room > 32 else "   loose", quiet)
 
     def _candidates(self, line: Line, opened: OpenPrompt) -> None:
         shown = [lane for lane in range(1, len(self._session.labels)) if self._session.shown[lane]]
         for place, lane in enumerate(shown):
-            cells = line.room // (len(shown) - place)
+            cells = (line.room - 1) // (len(shown) - place)
             self._candidate(line, opened, lane, cells)
 
     def _candidate(self, line: Line, opened: OpenPrompt, lane: int, cells: int) -> None:
@@ -117,17 +123,23 @@ class StatusBar(Widget):
                 f"{label} {lanes.missing[lane] if lanes.missing else ''}", self._style("absent"), width=cells - 2
             )
             return
-        numbers = f"{figures.nats(kl)} " if cells < 22 else f"KL {figures.nats(kl)} Δp {figures.change(delta)} "
-        word = "flip" if worth else "tie" if mark == MARKS.tie else ""
-        if worth and cells >= 40:
-            word = f"{triage.NAMES[worth]} flip"
-        room = cells - 3 - cell_len(numbers) - 1
+        numbers, name = self._fitting(label, kl, delta, worth, bool(lanes.tie[lane, position]), cells - 3)
         line.add(f"{mark} ", self._ground(lanes.kl[lane, position : position + 1]) if worth else text)
-        line.add(f"{clip(label, max(room, 3))} ", self._style("token") if worth else text)
+        line.add(f"{name} ", self._style(f"lane-{lane % LANES}") + Style(bold=bool(worth)))
         line.add(numbers, quiet)
-        if line.used + cell_len(word) <= stop:
-            line.add(word, text)
         line.add("", text, width=stop - line.used)
+
+    def _fitting(self, label: str, kl: float, delta: float, worth: int, tie: bool, cells: int) -> tuple[str, str]:
+        """The most that can be said in so many cells, and the label beside it."""
+        word = "flip" if worth else "tie" if tie else ""
+        long = f"{triage.NAMES[worth]} flip" if worth else word
+        both = f"KL {figures.nats(kl)} Δp {figures.change(delta)}"
+        forms = (f"{both} {long}", f"{both} {word}", both, f"KL {figures.nats(kl)} {word}", f"KL {figures.nats(kl)}")
+        for form in forms:
+            if cell_len(label) + 2 + cell_len(form.rstrip()) <= cells:
+                return form.rstrip(), label
+        shortest = figures.nats(kl)
+        return shortest, clip(label, max(cells - 2 - cell_len(shortest), 2))
 
     def _ground(self, kl: NDArray[np.float32]) -> Style:
         step = int(kl_bucket(kl)[0])
