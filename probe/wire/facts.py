@@ -103,7 +103,10 @@ def read_cache_info(metrics: bytes) -> dict[str, str]:
     found = _CACHE_INFO.search(metrics)
     if not found:
         return {}
-    labels = dict(_LABEL.findall(found.group(1).decode("utf-8", "replace")))
+    labels = {
+        name: value.replace('\\"', '"').replace("\\\\", "\\")
+        for name, value in _LABEL.findall(found.group(1).decode("utf-8", "replace"))
+    }
     return {
         name: plain(value, VALUE_LENGTH)
         for name, value in sorted(labels.items())
