@@ -32,7 +32,7 @@ class Words:
 
     def after(self, token: int, pending: bytes) -> bytes:
         """The bytes of the character that is still unfinished once `token` was read."""
-        if self._text[token] is not None:
+        if self._text[token] is not None or _decode(pending + self._data[token]) is not None:
             return b""
         for data in (pending + self._data[token], self._data[token]):
             if _unfinished(data):
