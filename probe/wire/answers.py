@@ -130,7 +130,8 @@ class _Generation(msgspec.Struct):
     system_fingerprint: str | None = None
 
 
-_SCORE = msgspec.json.Decoder(_Score)
+SCORE_DECODER = msgspec.json.Decoder(_Score)
+"""The typed decoding alone, six times as fast as json's."""
 _WORDED = msgspec.json.Decoder(_WordedScore)
 _GENERATION = msgspec.json.Decoder(_Generation)
 _Answer = TypeVar("_Answer")
@@ -170,7 +171,9 @@ def decode_score(body: bytes, ids: Sequence[int], k: int, *, words: bool = False
         raise ServerAnswerError(
             f"the answer lists {entries} log-probabilities where about {len(tokens) * (k + 1)} were asked for"
         )
-    answer: _Score | _WordedScore = decode_as(_WORDED, body, "scoring") if words else decode_as(_SCORE, body, "scoring")
+    answer: _Score | _WordedScore = (
+        decode_as(_WORDED, body, "scoring") if words else decode_as(SCORE_DECODER, body, "scoring")
+    )
     choice = answer.choices[0]
     _same_ids(choice.prompt_token_ids, tokens)
     listed: Any = choice.prompt_logprobs

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from wire_answers import (
     FINGERPRINT,
@@ -61,7 +60,7 @@ async def test_scoring_says_everything_that_matters() -> None:
 
 async def test_generation_is_greedy_whatever_the_model_prefers() -> None:
     server = ScriptedServer()
-    await client_of(server).generate(np.array([5, 6], np.int32), 4, 3)
+    await client_of(server).generate([5, 6], 4, 3)
     (question,) = server.questions()
     assert question["temperature"] == 0
     assert question["repetition_penalty"] == 1
