@@ -26,9 +26,9 @@ def bundled(
 ) -> None:
     """Is it still the same model? Without a command: open the bundled captures."""
     if version:
-        from probe.version import flipscope_version
+        from probe.version import __version__
 
-        typer.echo(f"flipscope {flipscope_version()}")
+        typer.echo(f"flipscope {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         view.open_bundled()

@@ -22,7 +22,7 @@ from probe.records import Header, PromptSetFacts
 from probe.store.library import capture_path
 from probe.store.reader import Capture
 from probe.store.writer import CaptureWriter
-from probe.version import flipscope_version
+from probe.version import __version__
 from probe.wire.connect import connect
 from probe.wire.limits import Limits
 
@@ -190,7 +190,7 @@ async def _record(
                 tokenizer=runtime.table.facts,
                 dims=dict(runtime.target.dims),
                 reference="" if leads else leader,
-                written_by=f"flipscope {flipscope_version()}",
+                written_by=f"flipscope {__version__}",
             )
             writer, written[runtime.label] = open_writer(options.folder, header, options.overwrite, leads=leads)
             recordings[runtime.label] = Recording(runtime, header, writer, board, leads=leads, observer=observer)
