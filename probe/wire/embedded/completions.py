@@ -33,7 +33,7 @@ class _Generation:
 
 
 def complete(engine: Engine, words: Words, request: CompletionRequest) -> dict[str, Any]:
-    """Answer a completion request, without the fields that name the answer (id, created).
+    """Answer a completion request, without the fields that name the answer (id, object, created).
 
     Raises:
         RefusalError: The request cannot be answered.
@@ -53,7 +53,6 @@ def complete(engine: Engine, words: Words, request: CompletionRequest) -> dict[s
         generated += tokens
     count = sum(len(ids) for ids in prompts)
     return {
-        "object": "text_completion",
         "model": facts.name,
         "choices": choices,
         "service_tier": None,

@@ -154,7 +154,8 @@ class _Served:
     def _complete(self, body: bytes) -> Any:
         request = read_request(body, CompletionRequest)
         made = complete(self._engine, self._words, request)
-        answer = {"id": f"cmpl-{uuid.uuid4().hex[:16]}", "created": int(time.time()), **made}
+        name = f"cmpl-{uuid.uuid4().hex[:16]}"
+        answer = {"id": name, "object": "text_completion", "created": int(time.time()), **made}
         return events(answer) if request.stream else answer
 
     def _tokenise(self, body: bytes) -> dict[str, Any]:

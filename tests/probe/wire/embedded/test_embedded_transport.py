@@ -79,7 +79,7 @@ class SmallEngine:
         # The two ids after `token`, of which 7 is the last, tie for the first place.
         row = np.arange(8, dtype=np.float32) / 8
         row[[(token + 1) % 8, min(token + 2, 7)]] = 3
-        return row + self.special
+        return (row + self.special).astype(np.float32)
 
     def _work(self) -> None:
         self.threads.add(threading.get_ident())
