@@ -22,6 +22,7 @@ from probe.records import Header, PromptSetFacts
 from probe.store.library import capture_path
 from probe.store.reader import Capture
 from probe.store.writer import CaptureWriter
+from probe.tokens import PieceList
 from probe.version import __version__
 from probe.wire.connect import connect
 from probe.wire.limits import Limits
@@ -63,7 +64,7 @@ async def run_capture(
         async with asyncio.timeout(options.deadline), AsyncExitStack() as stack:
             runtimes = await _connect(targets, options, limits, observer, stack)
             texts, facts = await _texts(runtimes, options, prompts, reference)
-            texts = await _preflight(runtimes, texts, options, observer, forced=reference is not None)
+            texts = await _preflight(runtimes, texts, options, observer)
             return await _record(runtimes, texts, facts, options, observer, reference)
     except TimeoutError as error:
         raise DeadlineError(
@@ -133,11 +134,11 @@ async def _same_vocabulary(leader: Runtime, other: Runtime) -> None:
 
 
 async def _preflight(
-    runtimes: Sequence[Runtime], texts: list[Text], options: CaptureOptions, observer: Observer, *, forced: bool
+    runtimes: Sequence[Runtime], texts: list[Text], options: CaptureOptions, observer: Observer
 ) -> list[Text]:
     """Fit budgets to the shortest context among the servers, and probe each with the protocol's own request."""
-    contexts = [(await runtime.client.facts()).max_model_len for runtime in runtimes]
-    shortest = min((length for length in contexts if length), default=0)
+    contexts = {runtime.label: (await runtime.client.facts()).max_model_len for runtime in runtimes}
+    shortest = min((length for length in contexts.values() if length), default=0)
     fitted = []
     for text in texts:
         # The longest text a server can score has max_model_len - 1 tokens, since it must generate one more.
@@ -148,11 +149,20 @@ async def _preflight(
             )
             text = replace(text, max_tokens=room)
         fitted.append(text)
-    longest = max(len(t.ids) + (t.max_tokens if t.continuation is None else len(t.continuation)) for t in fitted)
 
     async def one(runtime: Runtime) -> None:
+        longest = contexts[runtime.label] - 1
+        too_long = [text.prompt_id for text in fitted if contexts[runtime.label] and text.forced_tokens > longest]
+        if too_long:
+            names = ", ".join(map(repr, too_long[:5])) + (" …" if len(too_long) > 5 else "")
+            observer.notice(runtime.label, f"too long for this server's {longest} scorable tokens: {names}")
+        # With nothing that fits, the probe of the shortest text says what the server needs.
+        sizes = [text.forced_tokens for text in fitted if text.prompt_id not in too_long]
         warnings = await runtime.client.preflight(
-            k=options.protocol.top_k, longest=longest, max_tokens=options.protocol.max_tokens
+            k=options.protocol.top_k,
+            longest=max(sizes, default=min(text.forced_tokens for text in fitted)),
+            max_tokens=0,
+            vocabulary=len(runtime.table) if isinstance(runtime.table, PieceList) else 0,
         )
         for warning in warnings:
             observer.notice(runtime.label, warning)

@@ -47,8 +47,12 @@ class Text:
     @property
     def expected_tokens(self) -> int:
         """How many tokens this prompt will probably cost one server: the text once, the answer once more."""
-        forced = self.max_tokens if self.continuation is None else len(self.continuation)
-        return len(self.ids) + forced + self.max_tokens
+        return self.forced_tokens + self.max_tokens
+
+    @property
+    def forced_tokens(self) -> int:
+        """How long the text to score will be at most."""
+        return len(self.ids) + (self.max_tokens if self.continuation is None else len(self.continuation))
 
 
 Encode = Callable[[Prompt], Awaitable[list[int]]]

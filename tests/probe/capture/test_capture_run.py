@@ -244,6 +244,21 @@ async def test_an_answer_is_cut_to_the_context_and_said_so(tmp_path: Path, serve
     assert forced is not None and len(forced) == MAX_MODEL_LEN - 1
 
 
+async def test_a_text_too_long_for_a_server_fails_alone(tmp_path: Path, server: FakeServer) -> None:
+    watcher = Watcher()
+    prompts = PromptSet("p", (Prompt(id="long", text="z" * MAX_MODEL_LEN, continuation="y"), *PROMPTS.prompts))
+    (outcome,) = await run(tmp_path, server, watcher=watcher, prompts=prompts)
+    assert list(outcome.failed) == ["long"] and outcome.recorded == 3
+    assert any("too long" in notice and "'long'" in notice for notice in watcher.notices)
+
+
+async def test_nothing_that_fits_is_an_error(tmp_path: Path, server: FakeServer) -> None:
+    prompts = PromptSet("p", (Prompt(id="long", text="z" * MAX_MODEL_LEN, continuation="y"),))
+    with pytest.raises(FlipscopeError, match=str(MAX_MODEL_LEN)):
+        await run(tmp_path, server, prompts=prompts)
+    assert not list(tmp_path.glob("*.msgpack"))
+
+
 async def test_a_deadline_keeps_what_is_done(tmp_path: Path, server: FakeServer) -> None:
     server.delay = 0.15
     prompts = PromptSet("p", tuple(Prompt(id=str(n), text="abc", continuation="d") for n in range(20)))
