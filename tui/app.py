@@ -7,9 +7,11 @@ import gc
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import ClassVar
 
 from textual import work
 from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from probe.comparison import Comparison
@@ -34,6 +36,18 @@ class FlipscopeApp(App[FlipscopeError | None]):
     """
 
     TITLE = "flipscope"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "ctrl+p",
+            "command_palette",
+            "Palette",
+            id="app.palette",
+            tooltip="Find any action by name.",
+            show=False,
+            priority=True,
+        ),
+    ]
 
     def __init__(
         self,

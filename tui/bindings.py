@@ -86,9 +86,7 @@ PROGRAM = [
         tooltip="What the captures say about themselves, and what is wrong with them.",
         show=False,
     ),
-    Binding(
-        "ctrl+p", "app.command_palette", "Palette", id="app.palette", tooltip="Find any action by name.", show=False
-    ),
+    Binding("escape", "read", "Streams", id="app.read", tooltip="Give the keys back to the streams.", show=False),
     Binding("question_mark", "help", "Help", id="app.help", tooltip="Explain keys, marks and colours."),
     Binding("q", "app.quit", "Quit", id="app.quit", tooltip="Leave flipscope."),
 ]

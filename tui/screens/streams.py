@@ -206,13 +206,19 @@ class StreamsScreen(Screen[None]):
         for widget in (self._title, self._status, self._alternatives):
             widget.refresh()
 
+    def action_read(self) -> None:
+        """Give the keys back to the streams."""
+        self._flow.focus()
+
     def action_info(self) -> None:
         """Show what the captures say about themselves."""
         self.app.push_screen(InfoScreen(self._session))
 
     def action_help(self) -> None:
         """Explain keys and marks."""
-        keys = [active.binding for active in self.active_bindings.values() if active.node in (self, self._flow)]
+        keys = [
+            active.binding for active in self.active_bindings.values() if active.node in (self, self.app, self._flow)
+        ]
         self.app.push_screen(HelpScreen(keys))
 
     @work(exclusive=True, group="open")

@@ -14,6 +14,7 @@ from probe.errors import CaptureFormatError
 from probe.records import Header, Piece, PromptRecord, PromptSetFacts, Protocol, Range, ServerFacts, TokenizerFacts
 from probe.store.index import PromptSummary
 from probe.stream import TokenStream, sort_rows
+from tui.session import Session
 
 WORDS = (
     " the", " port", " of", " is", " set", ",", ".", "\n", " a", " router", " interface", " Gi0/0/1", "=", "\"", " 42",
@@ -158,3 +159,10 @@ def captures(
 def comparison(made: Sequence[MemoryCapture] | None = None) -> Comparison:
     """The comparison of some captures, by default three lanes over four prompts."""
     return Comparison.of(captures() if made is None else made)
+
+
+def opened_session(made: Comparison) -> Session:
+    """A session that stands in its first prompt."""
+    session = Session(made)
+    session.enter(session.prompt_id, session.read(session.prompt_id))
+    return session
