@@ -38,12 +38,12 @@ def open_embedded(
         EngineMissingError: The `embedded` extra is not installed.
     """
     settings = parse_settings(address.options)
+    path = _model_file(address.path) if address.path else None
     if importlib.util.find_spec("cyllama") is None:
         raise EngineMissingError(
             "embedded: needs llama.cpp in-process (cyllama), which is not installed",
             hint="pip install 'flipscope[embedded]'",
         )
-    path = _model_file(address.path) if address.path else None
     for note in settings.notes():
         notice(note)
 

@@ -70,6 +70,10 @@ class EmbeddedTransport(httpx.AsyncBaseTransport):
         if self._worker.closed:
             raise httpx.ConnectError("the embedded engine is closed", request=request)
         body = await request.aread()
+        if self._served is not None and request.method == "GET":
+            # Facts need no computing, so /health does not wait behind a long text.
+            status, kind, answer = self._served.answer(request, body)
+            return httpx.Response(status, headers={"content-type": kind}, content=answer, request=request)
         try:
             status, kind, answer = await self._worker.run(lambda engine: self._answer(engine, request, body))
         except InterruptedWorkError:
@@ -84,15 +88,7 @@ class EmbeddedTransport(httpx.AsyncBaseTransport):
         """Status, content type and body of one answer, made in the engine's thread."""
         if self._served is None:
             self._served = _Served(engine)
-        try:
-            answer = self._served.route(request, body)
-        except RefusalError as refusal:
-            return refusal.status, _JSON, msgspec.json.encode(refusal.body)
-        if isinstance(answer, bytes):
-            return 200, _EVENTS, answer
-        if isinstance(answer, str):
-            return 200, _TEXT, answer.encode()
-        return 200, _JSON, msgspec.json.encode(answer)
+        return self._served.answer(request, body)
 
 
 _JSON = "application/json"
@@ -123,8 +119,20 @@ class _Served:
     def _facts(self) -> EngineFacts:
         return self._engine.facts
 
-    def route(self, request: httpx.Request, body: bytes) -> Any:
-        """The answer to a request: text, encoded events, or an object to encode as JSON."""
+    def answer(self, request: httpx.Request, body: bytes) -> tuple[int, str, bytes]:
+        """Status, content type and body of the answer to a request."""
+        try:
+            answer = self._route(request, body)
+        except RefusalError as refusal:
+            return refusal.status, _JSON, msgspec.json.encode(refusal.body)
+        if isinstance(answer, bytes):
+            return 200, _EVENTS, answer
+        if isinstance(answer, str):
+            return 200, _TEXT, answer.encode()
+        return 200, _JSON, msgspec.json.encode(answer)
+
+    def _route(self, request: httpx.Request, body: bytes) -> Any:
+        """Text, encoded events, or an object to encode as JSON."""
         path = request.url.path
         if path in self._gets and request.method == "GET":
             return self._gets[path]()

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import numpy as np
@@ -20,12 +20,14 @@ from probe.errors import InputError
 from probe.wire.address import parse_address
 from probe.wire.embedded import EmbeddedTransport, open_embedded
 from probe.wire.embedded.engine import InterruptedWorkError
-from probe.wire.embedded.llama import BATCH, LlamaEngine
 from probe.wire.embedded.rows import log_softmax as rows_log_softmax
 from probe.wire.embedded.template import render_chat
 
+if TYPE_CHECKING:
+    from probe.wire.embedded.llama import LlamaEngine
+
 REF = json.loads((Path(__file__).parents[3] / "data" / "recordings" / "ref.json").read_text())
-Make = Callable[..., LlamaEngine]
+Make = Callable[..., "LlamaEngine"]
 Transports = Callable[[str], EmbeddedTransport]
 
 
@@ -126,7 +128,7 @@ def test_a_text_longer_than_a_batch_sees_its_beginning(engine: LlamaEngine) -> N
     secret = engine.tokenise("The password is heliotrope. ", special=False)
     filler = engine.tokenise("Nothing happened on that day. ", special=False) * 50
     ids = [*secret, *filler, *engine.tokenise("The password is heliot", special=False)]
-    assert len(ids) > BATCH
+    assert len(ids) > int(engine.facts.settings["batch"])
     row = list(engine.prefill(ids, every=False))[-1][0]
     assert engine.pieces()[int(row.argmax())].data == b"ro"
 

@@ -314,6 +314,18 @@ async def test_a_cancelled_request_interrupts_the_engine_and_the_next_one_works(
     assert (await waiting).status_code == 200
 
 
+async def test_health_does_not_wait_behind_a_long_text(http: httpx.AsyncClient, small: SmallEngine) -> None:
+    await complete(http)
+    small.entered.clear()
+    small.hold = threading.Event()
+    running = asyncio.create_task(complete(http))
+    await asyncio.to_thread(small.entered.wait, 5)
+    assert (await asyncio.wait_for(http.get("/health"), 5)).status_code == 200
+    assert not running.done()
+    small.hold.set()
+    await running
+
+
 async def test_a_request_cancelled_in_the_queue_interrupts_nobody(http: httpx.AsyncClient, small: SmallEngine) -> None:
     small.hold = threading.Event()
     running = asyncio.create_task(complete(http))

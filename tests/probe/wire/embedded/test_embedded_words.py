@@ -3,12 +3,15 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from probe.records import Piece
-from probe.wire.embedded.llama import LlamaEngine
 from probe.wire.embedded.words import Words
+
+if TYPE_CHECKING:
+    from probe.wire.embedded.llama import LlamaEngine
 
 RECORDINGS = Path(__file__).parents[3] / "data" / "recordings"
 
