@@ -27,6 +27,7 @@ class CaptureProgress:
             console=self._console,
         )
         self._bars: dict[str, TaskID] = {}
+        self._fetching: dict[str, TaskID] = {}
         self._counts: dict[str, tuple[int, int]] = {}
 
     def __enter__(self) -> CaptureProgress:
@@ -46,8 +47,16 @@ class CaptureProgress:
         """Something a user should know."""
         self.say(f"{label}: {message}")
 
+    def loading(self, label: str, done: int, total: int) -> None:
+        """The embedded model is being fetched: a bar that makes room for the capture's own."""
+        if label not in self._fetching:
+            self._fetching[label] = self._progress.add_task("", total=total, label=label, prompts="model")
+        self._progress.update(self._fetching[label], completed=done, total=total)
+
     def planned(self, label: str, prompts: int, done: int, tokens: int) -> None:
         """A runtime starts."""
+        if label in self._fetching:
+            self._progress.remove_task(self._fetching.pop(label))
         self._counts[label] = (done, prompts)
         self._bars[label] = self._progress.add_task("", total=tokens, label=label, prompts=f"{done}/{prompts}")
         if done:

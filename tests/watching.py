@@ -18,6 +18,9 @@ class Watcher:
     def notice(self, label: str, message: str) -> None:
         self.notices.append(f"{label}: {message}")
 
+    def loading(self, label: str, done: int, total: int) -> None:
+        self.notices.append(f"{label}: {done} of {total} bytes")
+
     def planned(self, label: str, prompts: int, done: int, tokens: int) -> None:
         self.plans[label] = (prompts, done, tokens)
 

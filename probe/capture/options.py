@@ -50,6 +50,9 @@ class Observer(Protocol):
     def notice(self, label: str, message: str) -> None:
         """Something a user should know; the capture goes on."""
 
+    def loading(self, label: str, done: int, total: int) -> None:
+        """Bytes of an embedded model that is being fetched; called from the engine's own thread."""
+
     def planned(self, label: str, prompts: int, done: int, tokens: int) -> None:
         """A runtime starts: `prompts` in all, `done` of them kept from an earlier run, `tokens` to expect."""
 

@@ -79,7 +79,12 @@ async def _connect(
         def notice(message: str) -> None:
             observer.notice(target.label, message)
 
-        client = await stack.enter_async_context(connect(target.address, limits=limits, notice=notice))
+        def progress(done: int, total: int) -> None:
+            observer.loading(target.label, done, total)
+
+        client = await stack.enter_async_context(
+            connect(target.address, limits=limits, notice=notice, progress=progress)
+        )
         await client.facts()
         table, words = await token_table(client, options.tokenizer, notice)
         return Runtime(target, client, table, words)
