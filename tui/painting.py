@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rich.cells import cell_len, set_cell_size
-from rich.segment import Segment
 from rich.style import Style
-from textual.strip import Strip
+
+from tui.widgets.brush import Brush
 
 CLIPPED = "…"
 """Ends a text that had no room."""
@@ -25,13 +25,10 @@ def ground(style: Style) -> Style:
     return Style(bgcolor=style.bgcolor, bold=style.bold or None, underline=style.underline or None)
 
 
-class Line:
+class Line(Brush):
     """A line in the making. Text must be free of control characters: it goes to the terminal as it is."""
 
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self.used = 0
-        self._segments: list[Segment] = []
+    __slots__ = ()
 
     @property
     def room(self) -> int:
@@ -47,20 +44,17 @@ class Line:
             width: Cells to fill exactly; as wide as the text when None.
             right: Whether a text shorter than `width` stands at its right end.
         """
-        wanted = min(self.room, cell_len(text) if width is None else width)
+        cells = cell_len(text)
+        wanted = min(self.room, cells if width is None else width)
         if wanted <= 0:
             return self
-        text = clip(text, wanted)
-        padding = " " * (wanted - cell_len(text))
-        self._segments.append(Segment(padding + text if right else text + padding, style))
-        self.used += wanted
+        if cells > wanted:
+            text = clip(text, wanted)
+            cells = cell_len(text)
+        padding = " " * (wanted - cells)
+        self.put(padding + text if right else text + padding, wanted, style)
         return self
 
     def fill(self, style: Style, *, leaving: int = 0) -> Line:
         """Append blanks until only `leaving` cells are left."""
         return self.add("", style, width=self.room - leaving)
-
-    def strip(self, style: Style) -> Strip:
-        """The finished line, exactly as wide as asked for."""
-        self.fill(style)
-        return Strip(self._segments, self.used)

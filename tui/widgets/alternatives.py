@@ -10,6 +10,7 @@ from typing import ClassVar
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -111,6 +112,8 @@ class Alternatives(Widget, can_focus=True):
         super().__init__(id=id)
         self._session = session
         self._choices: Choices | None = None
+        self._inks: dict[tuple[str, bool], Style] = {}
+        self._fitted: tuple[tuple[int, tuple[bool, ...]], Format] | None = None
         self._top = 0
 
     def formats(self) -> list[tuple[Format, int]]:
@@ -122,9 +125,21 @@ class Alternatives(Widget, can_focus=True):
         """Draw the alternatives at the session's cursor. Does nothing while hidden."""
         if not self.display or self._session.opened is None:
             return
+        before = len(self._choices.rows) - self._top if self._choices is not None else self.size.height
         self._choices = choices_at(self._session.opened.streams, self._session.position)
         self._top = 0
-        self.refresh()
+        # Blank lines that stay blank are not painted again: a third of the panel on a tall terminal.
+        width, height = self.size
+        used = _HEAD + max(before, len(self._choices.rows), 1)
+        if used < height - _FOOT:
+            self.refresh(Region(0, 0, width, used), Region(0, height - _FOOT, width, _FOOT))
+        else:
+            self.refresh()
+
+    def notify_style_update(self) -> None:
+        """Forget the styles of another theme."""
+        super().notify_style_update()
+        self._inks.clear()
 
     def action_scroll(self, step: int) -> None:
         """Move the rows."""
@@ -142,7 +157,7 @@ class Alternatives(Widget, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Title, column labels, one row per id, listed mass."""
-        width, height = self.size.width, self.size.height
+        width, height = self.size
         choices = self._choices
         blank = self._style("token")
         if choices is None or self._session.opened is None:
@@ -161,6 +176,18 @@ class Alternatives(Widget, can_focus=True):
         if index >= len(choices.rows):
             return Line(width).strip(blank)
         return self._row(choices, choices.rows[index], form, width)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The asked lines, without the cache for borders and padding, of which there are none: half of their cost."""
+        filters = self.get_line_filters()
+        _, background = self.background_colors
+        strips = []
+        for y in range(crop.y, crop.bottom):
+            strip = self.render_line(y).crop(crop.x, crop.right)
+            for each in filters:
+                strip = strip.apply_filter(each, background)
+            strips.append(strip)
+        return strips
 
     def _title(self, choices: Choices, width: int) -> Strip:
         glyphs = self._session.glyphs
@@ -192,35 +219,33 @@ class Alternatives(Widget, can_focus=True):
 
     def _row(self, choices: Choices, row: Choice, form: Format, width: int) -> Strip:
         actual = row.token_id == choices.actual
-        over = ground(self._style("actual")) if actual else Style()
-        base = self._style("token") + over
+        base = self._style("token", actual)
         line = Line(width).add("▶ " if actual else "  ", base)
         line.add(clip(self._session.glyphs.text(row.token_id), form.token - 1), base, width=form.token)
         for lane in self._lanes():
-            self._cell(line, row, lane, form, over)
+            self._cell(line, row, lane, form, actual)
         return line.strip(base)
 
-    def _cell(self, line: Line, row: Choice, lane: int, form: Format, over: Style) -> None:
-        logprob = row.logprobs[lane]
+    def _cell(self, line: Line, row: Choice, lane: int, form: Format, actual: bool) -> None:
+        """One lane's column; its texts are of one cell a character, so nothing is measured."""
         cells = form.lane(lane)
+        logprob = row.logprobs[lane]
         if logprob is None:
-            style = self._style("unlisted") + over
-            missing = self._session.opened is not None and self._session.opened.streams[lane] is None
-            line.add(" " if missing else "    –", style, width=cells)
+            opened = self._session.opened
+            missing = opened is not None and opened.streams[lane] is None
+            line.put(("" if missing else "    –").ljust(cells), cells, self._style("unlisted", actual))
             return
         probability = math.exp(logprob) if not math.isnan(logprob) else math.nan
         first = row.ranks[lane] == 1
-        style = self._first_style(lane) if first else self._style("value" if probability >= 0.01 else "quiet")
-        plain = style if style.bgcolor != self._style("value").bgcolor else style + over
-        text = ("▸" if first else " ") + figures.probability(probability).rjust(4)
-        line.add(text, plain)
-        bar = self._style("bar") + over
-        if form.bar:
-            line.add(" ", bar).add(figures.bar(probability, form.bar), bar, width=form.bar)
-        else:
-            line.add(figures.column(probability), bar, width=1)
+        quiet = self._style("quiet", actual)
+        plain = quiet if probability < 0.01 else self._style("value", actual)
+        number = ("▸" if first else " ") + figures.probability(probability).rjust(4)
+        line.put(number, 5, self._first_style(lane, actual) if first else plain)
+        bar = " " + figures.bar(probability, form.bar) if form.bar else figures.column(probability)
+        line.put(bar, len(bar), plain if bar.isspace() else self._style("bar", actual))
         if lane and form.shift:
-            line.add(self._shift(row, lane), self._style("quiet") + over, width=form.shift)
+            shift = self._shift(row, lane)
+            line.put(shift.ljust(form.shift), form.shift, quiet if shift else plain)
 
     def _shift(self, row: Choice, lane: int) -> str:
         """Rank shift against the reference; `new` for an id that the reference did not list."""
@@ -229,20 +254,23 @@ class Alternatives(Widget, can_focus=True):
         moved = figures.shift(row.ranks[0], row.ranks[lane])
         return "" if moved == "=" else moved
 
-    def _first_style(self, lane: int) -> Style:
+    def _first_style(self, lane: int, actual: bool) -> Style:
         opened = self._session.opened
         assert opened is not None
         lanes, position = opened.lanes, self._session.position
         if not lanes.flip[lane, position]:
-            return self._style("top")
+            return self._style("top", actual)
         level = int(kl_bucket(lanes.kl[lane, position : position + 1])[0])
-        return self._style("top" if level == NO_BUCKET else f"flip-{level}")
+        return self._style("top", actual) if level == NO_BUCKET else self._style(f"flip-{level}")
 
     def _lanes(self) -> list[int]:
         return [lane for lane, shown in enumerate(self._session.shown) if shown]
 
     def _format(self, width: int) -> Format:
-        return next((form for form, wanted in self.formats() if wanted <= width), FORMATS[-1])
+        wanted = (width, tuple(self._session.shown))
+        if self._fitted is None or self._fitted[0] != wanted:
+            self._fitted = wanted, next((form for form, cells in self.formats() if cells <= width), FORMATS[-1])
+        return self._fitted[1]
 
     def _scroll_rows(self, row: int) -> None:
         rows = len(self._choices.rows) if self._choices is not None else 0
@@ -251,5 +279,12 @@ class Alternatives(Widget, can_focus=True):
             self._top = top
             self.refresh()
 
-    def _style(self, name: str) -> Style:
-        return self.get_component_rich_style(f"alternatives--{name}")
+    def _style(self, name: str, actual: bool = False) -> Style:
+        """Style of a component, on the ground of the row of the actual token when asked for. Kept per theme."""
+        style = self._inks.get((name, actual))
+        if style is None:
+            style = self.get_component_rich_style(f"alternatives--{name}")
+            if actual:
+                style += ground(self.get_component_rich_style("alternatives--actual"))
+            self._inks[name, actual] = style
+        return style
