@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from probe.errors import FlipscopeError, InputError, ServerError
+from probe.errors import InputError, ServerError
 
 if TYPE_CHECKING:
     from commands.progress import CaptureProgress
@@ -85,6 +86,13 @@ def capture(
         request_timeout=request_timeout,
     )
     _report(outcomes, as_json)
+    raise_stopped(outcomes)
+    if any(outcome.failed for outcome in outcomes):
+        raise typer.Exit(ServerError.exit_code)
+    if not as_json:
+        names = [*([ref] if ref else []), *(_name(outcome) for outcome in outcomes)]
+        if len(names) > 1:
+            typer.echo(f"next: flipscope view {shlex.join(names)}", err=True)
 
 
 def capture_targets(
@@ -99,11 +107,7 @@ def capture_targets(
     deadline: float | None = None,
     request_timeout: float | None = None,
 ) -> list[Outcome]:
-    """Capture with a progress display on stderr.
-
-    Raises:
-        ServerError: a server stopped; everything it recorded is kept.
-    """
+    """Capture with a progress display on stderr. A server that stopped on the way is in its outcome."""
     from commands.progress import CaptureProgress
     from probe.capture.options import CaptureOptions
 
@@ -121,9 +125,6 @@ def capture_targets(
         except (KeyboardInterrupt, asyncio.CancelledError):
             progress.say("interrupted: what was recorded is kept; run the same command again to go on")
             raise typer.Exit(130) from None
-    for outcome in outcomes:
-        if outcome.error is not None:
-            raise _resumable(outcome)
     return outcomes
 
 
@@ -143,17 +144,28 @@ async def _interruptible(
     return await run_capture(targets, options, progress, prompts=prompts, reference=reference)
 
 
-def _resumable(outcome: Outcome) -> FlipscopeError:
-    error = outcome.error
-    if error is None:
-        raise ValueError(f"{outcome.label} did not fail")
-    kept = outcome.kept + outcome.recorded
-    return ServerError(
-        f"{outcome.label}: {error.detail}",
-        hint=f"{kept} prompts are kept in {outcome.path}; run the same command again to go on"
-        + (f" ({error.hint})" if error.hint else ""),
-        title=error.title,
-    )
+def raise_stopped(outcomes: Sequence[Outcome]) -> None:
+    """Raise the first error that stopped a runtime, with how to go on.
+
+    Raises:
+        ServerError: a server stopped; everything it recorded is kept.
+    """
+    for outcome in outcomes:
+        if outcome.error is not None:
+            kept = outcome.kept + outcome.recorded
+            raise ServerError(
+                f"{outcome.label}: {outcome.error.detail}",
+                hint=f"{kept} prompts are kept in {outcome.path}; run the same command again to go on"
+                + (f" ({outcome.error.hint})" if outcome.error.hint else ""),
+                title=outcome.error.title,
+            )
+
+
+def _name(outcome: Outcome) -> str:
+    """What `flipscope view` calls a capture: its label where labels are looked up, else its path."""
+    from probe.store.library import capture_path
+
+    return outcome.label if outcome.path == capture_path(outcome.label) else str(outcome.path)
 
 
 def _report(outcomes: Sequence[Outcome], as_json: bool) -> None:
@@ -164,6 +176,7 @@ def _report(outcomes: Sequence[Outcome], as_json: bool) -> None:
             "recorded": o.recorded,
             "kept": o.kept,
             "failed": o.failed,
+            "stopped": o.error.detail if o.error else "",
             "positions": o.positions,
             "bytes": o.path.stat().st_size,
         }
@@ -175,8 +188,5 @@ def _report(outcomes: Sequence[Outcome], as_json: bool) -> None:
         for o, row in zip(outcomes, rows, strict=True):
             kept = f", {o.kept} kept from before" if o.kept else ""
             failed = f", {len(o.failed)} FAILED" if o.failed else ""
+            failed += ", STOPPED" if o.error else ""
             typer.echo(f"{o.label}: {o.recorded} prompts recorded{kept}{failed}, {row['bytes']:,} bytes  {o.path}")
-        if len(outcomes) > 1:
-            typer.echo(f"next: flipscope view {' '.join(o.label for o in outcomes)}", err=True)
-    if any(o.failed for o in outcomes):
-        raise typer.Exit(ServerError.exit_code)

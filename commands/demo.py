@@ -21,7 +21,7 @@ def demo(
 
     The model (94 MB) is fetched once. A capture that is complete is opened again without capturing.
     """
-    from commands.capture import capture_targets
+    from commands.capture import capture_targets, raise_stopped
     from commands.view import open_captures
     from probe import paths
     from probe.capture.options import DEFAULT_TOP_K, parse_target
@@ -36,5 +36,6 @@ def demo(
         protocol=Protocol(top_k=DEFAULT_TOP_K, max_tokens=48),
         folder=folder / chosen.sha256[:12],
     )
+    raise_stopped(outcomes)
     if show:
         open_captures([outcome.path for outcome in outcomes])

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from probe.capture.options import CaptureOptions, Observer, Target
-from probe.capture.runtime import Outcome, Recording, Runtime
+from probe.capture.runtime import Outcome, Recording, Runtime, leaves
 from probe.capture.texts import Text, TextBoard, resolve, texts_of
 from probe.capture.tokenizing import Tokenizing, token_table
 from probe.errors import CaptureConflictError, DeadlineError, FlipscopeError, NotComparableError
@@ -209,9 +209,7 @@ async def _record(
             )
             writer, written[runtime.label] = open_writer(options.folder, header, options.overwrite, leads=leads)
             recordings[runtime.label] = Recording(runtime, header, writer, board, leads=leads, observer=observer)
-        async with asyncio.TaskGroup() as group:
-            for label, recording in recordings.items():
-                group.create_task(recording.run(texts, written[label]))
+        await _together(recording.run(texts, written[label]) for label, recording in recordings.items())
     finally:
         for recording in recordings.values():
             recording.close()
@@ -256,5 +254,5 @@ async def _together(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(job) for job in jobs]
     except* FlipscopeError as errors:
-        raise errors.exceptions[0] from None
+        raise next(leaves(errors)) from None
     return [task.result() for task in tasks]

@@ -13,7 +13,7 @@ import numpy as np
 from probe.capture.options import Observer, Target
 from probe.capture.slots import Slots
 from probe.capture.texts import Text, TextBoard
-from probe.errors import DeadlineError, ServerAnswerError, ServerError, ServerRefusedError
+from probe.errors import DeadlineError, FlipscopeError, ServerAnswerError, ServerError, ServerRefusedError
 from probe.records import Header, Piece, PromptRecord, Protocol, Timing
 from probe.store.writer import CaptureWriter
 from probe.stream import NO_TOKEN, TokenStream
@@ -234,14 +234,16 @@ class _Parts:
         )
 
 
-def _first(errors: BaseExceptionGroup[ServerError]) -> ServerError:
-    """The error that tells most: a death or a deadline before its echoes."""
-    flat: list[ServerError] = []
-    stack: list[BaseException] = [errors]
-    while stack:
-        error = stack.pop()
+def leaves(group: BaseExceptionGroup[FlipscopeError]) -> Iterator[FlipscopeError]:
+    """The errors of a group whose tasks ran groups of their own."""
+    for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            stack.extend(error.exceptions)
-        elif isinstance(error, ServerError):
-            flat.append(error)
+            yield from leaves(error)
+        else:
+            yield error
+
+
+def _first(errors: BaseExceptionGroup[ServerError]) -> ServerError:
+    """The error that tells most: a deadline before its echoes."""
+    flat = [error for error in leaves(errors) if isinstance(error, ServerError)]
     return next((e for e in flat if isinstance(e, DeadlineError)), flat[0])

@@ -259,6 +259,17 @@ async def test_nothing_that_fits_is_an_error(tmp_path: Path, server: FakeServer)
     assert not list(tmp_path.glob("*.msgpack"))
 
 
+async def test_a_full_disk_is_one_named_error(
+    tmp_path: Path, server: FakeServer, other_server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise FlipscopeError("no space left", title="Cannot write")
+
+    monkeypatch.setattr("probe.store.writer.CaptureWriter.append", full)
+    with pytest.raises(FlipscopeError, match="no space left"):
+        await run(tmp_path, server, other_server)
+
+
 async def test_a_deadline_keeps_what_is_done(tmp_path: Path, server: FakeServer) -> None:
     server.delay = 0.15
     prompts = PromptSet("p", tuple(Prompt(id=str(n), text="abc", continuation="d") for n in range(20)))
