@@ -115,9 +115,7 @@ class TokenStream:
         )
 
 
-def sort_rows(
-    ids: NDArray[np.int32], logprobs: NDArray[np.float32]
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def sort_rows(ids: NDArray[np.int32], logprobs: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Put alternatives in the one order streams use: falling log-probability, equal ones by rising id, padding last.
 
     Args:
