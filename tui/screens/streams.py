@@ -312,4 +312,4 @@ class StreamsScreen(Screen[None]):
             self._alternatives.styles.width = "1fr"
 
     def _say(self, text: str) -> None:
-        self.notify(text, timeout=3, markup=False)
+        self._status.say(text)

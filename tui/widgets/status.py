@@ -30,6 +30,7 @@ class StatusBar(Widget):
         height: 2;
         background: $panel;
         & > .status--position { color: $primary; text-style: bold; }
+        & > .status--notice { color: $accent; }
         & > .status--text { color: $foreground; }
         & > .status--token { color: $foreground; text-style: bold; }
         & > .status--lane-0 { color: $lane-0; }
@@ -52,6 +53,7 @@ class StatusBar(Widget):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "status--position",
+        "status--notice",
         "status--text",
         "status--token",
         "status--quiet",
@@ -63,9 +65,16 @@ class StatusBar(Widget):
     def __init__(self, session: Session, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._session = session
+        self._notice = ""
 
     def show_cursor(self) -> None:
-        """Draw the session's cursor."""
+        """Draw the session's cursor; a notice has been read by then."""
+        self._notice = ""
+        self.refresh()
+
+    def say(self, notice: str) -> None:
+        """Tell something at the right end until the cursor moves. Free of control characters."""
+        self._notice = notice
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
@@ -75,7 +84,12 @@ class StatusBar(Widget):
         if opened is None or not len(opened.lanes):
             return line.strip(self._style("text"))
         if y == 0:
+            notice = clip(self._notice, line.width - 12)
+            line.width -= cell_len(notice) + 3 if notice else 0
             self._place(line, opened)
+            line.fill(self._style("text"))
+            line.width = self.size.width
+            line.add(f"  {notice}", self._style("notice"))
         else:
             self._candidates(line, opened)
         return line.strip(self._style("text"))
