@@ -27,12 +27,14 @@ class Tally:
     Attributes:
         prompt_id: Name of the prompt, free of control characters.
         flips: Per candidate how often it flips; None while that is not known.
-        worst: Gravest triage of any flip, 0 without one.
+        total: The same over all shown candidates.
+        worst: Gravest triage of a shown candidate's flip, 0 without one.
         failure: Why it cannot be scored, `""` when it can.
     """
 
     prompt_id: str
     flips: tuple[int, ...] | None
+    total: int = 0
     worst: int = 0
     failure: str = ""
 
@@ -70,6 +72,7 @@ class Session:
         self.opened: OpenPrompt | None = None
         self.notes: tuple[str, ...] = tuple(_safe(note) for note in comparison.warnings)
         self._overviews: dict[str, PromptOverview] = {}
+        self._counts: dict[str, tuple[tuple[int, int], ...]] = {}
         self._failures: dict[str, str] = {}
         self._places: dict[str, tuple[int, int]] = {}
         self._kept: OrderedDict[str, OpenPrompt] = OrderedDict()
@@ -118,9 +121,16 @@ class Session:
         if self.scored(prompt_id):
             return
         try:
-            self._overviews[prompt_id] = self.comparison.overview(prompt_id)
+            overview = self.comparison.overview(prompt_id)
         except FlipscopeError as error:
-            self._failures[prompt_id] = error.detail
+            self._failures[prompt_id] = _safe(error.detail)
+            return
+        # Counted here, on the reading thread: the list asks at every repaint.
+        self._counts[prompt_id] = tuple(
+            (int(flip.sum()), int(kinds.max(initial=0)))
+            for flip, kinds in zip(overview.flip, overview.triage, strict=True)
+        )
+        self._overviews[prompt_id] = overview
 
     def scored(self, prompt_id: str) -> bool:
         """Whether `score` has been here."""
@@ -136,11 +146,16 @@ class Session:
         name = _safe(prompt_id)
         if prompt_id in self._failures:
             return Tally(name, None, failure=self._failures[prompt_id])
-        overview = self._overviews.get(prompt_id)
-        if overview is None:
+        counts = self._counts.get(prompt_id)
+        if counts is None:
             return Tally(name, None)
-        worst = int(overview.triage.max(initial=0))
-        return Tally(name, tuple(int(count) for count in overview.flip.sum(axis=1)), worst)
+        shown = [pair for pair, lane in zip(counts, self.shown[1:], strict=True) if lane]
+        return Tally(
+            name,
+            tuple(count for count, _ in counts),
+            sum(n for n, _ in shown),
+            max((kind for _, kind in shown), default=0),
+        )
 
     def enter(self, prompt_id: str, opened: OpenPrompt, position: int | None = None) -> None:
         """Make a prompt the current one.

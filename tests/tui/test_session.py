@@ -87,7 +87,11 @@ def test_tallies_count_flips_and_remember_failures() -> None:
     lanes = session.read("sql-orders").lanes
     tally = session.tally("sql-orders")
     assert tally.flips == (lanes.flip[1].sum(), lanes.flip[2].sum())
+    assert tally.total == sum(tally.flips)
     assert tally.worst == lanes.triage.max()
+    session.toggle_lane(2)
+    assert session.tally("sql-orders").total == tally.flips[0]
+    assert session.tally("sql-orders").worst == lanes.triage[1].max()
     assert "checksum" in session.tally("cisco-acl").failure
     with pytest.raises(CaptureFormatError):
         session.read("cisco-acl")

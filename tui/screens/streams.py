@@ -203,7 +203,7 @@ class StreamsScreen(Screen[None]):
         self._flow.show_lanes(session.shown)
         self._overview.show_lanes(session.shown)
         self._arrange(self.size.width)
-        for widget in (self._title, self._status, self._alternatives):
+        for widget in (self._title, self._prompts, self._status, self._alternatives):
             widget.refresh()
 
     def action_read(self) -> None:

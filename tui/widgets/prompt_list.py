@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from tui.messages import PromptChosen
 from tui.painting import Line, clip, ground
-from tui.session import Session
+from tui.session import Session, Tally
 from tui.triage import MARKS, STRONG
 
 _COUNT = 5
@@ -181,7 +181,7 @@ class PromptList(Widget, can_focus=True):
                 .add("unreadable", self._style("failed") + over, width=11, right=True)
                 .strip(base)
             )
-        columns = self._columns(tally.flips, width)
+        columns = self._columns(tally, width)
         line.add(tally.prompt_id, base, width=line.room - len(columns) * _COUNT - 3)
         for count in columns:
             text = "…" if count is None else str(count) if count < 10_000 else f"{count // 1000}k"
@@ -189,11 +189,11 @@ class PromptList(Widget, can_focus=True):
         mark = self._style("strong") + over if tally.worst == STRONG else quiet
         return line.add(" ", base).add(MARKS[tally.worst], mark).strip(base)
 
-    def _columns(self, flips: tuple[int, ...] | None, width: int) -> list[int | None]:
-        candidates = len(self._session.labels) - 1
+    def _columns(self, tally: Tally, width: int) -> list[int | None]:
+        """One count per candidate where there is room, else one over those that are shown."""
         if width >= self.wide_width():
-            return list(flips) if flips is not None else [None] * candidates
-        return [sum(flips) if flips is not None else None]
+            return list(tally.flips or [None] * (len(self._session.labels) - 1))
+        return [None if tally.flips is None else tally.total]
 
     def _row_at(self, y: int) -> _Row | None:
         line = self._top + y - 1
