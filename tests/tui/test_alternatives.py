@@ -13,6 +13,7 @@ from probe.stream import NO_TOKEN, TokenStream
 from tui.app import FlipscopeApp
 from tui.choices import UNLISTED, choices_at
 from tui.widgets.alternatives import FORMATS, Alternatives
+from tui.widgets.status import StatusBar
 
 WIDE = (160, 40)
 
@@ -121,3 +122,18 @@ def test_formats_are_ordered_from_roomy_to_tight() -> None:
     widths = [form.total(range(5)) for form in FORMATS]
     assert widths == sorted(widths, reverse=True)
     assert widths[-1] <= 42
+
+
+async def test_colours_follow_the_theme(comparison: Comparison) -> None:
+    app = FlipscopeApp(comparison, theme="flipscope-dark")
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot)
+        grounds = []
+        for theme in ("flipscope-dark", "flipscope-light"):
+            app.theme = theme
+            await settle(pilot)
+            row = list(app.screen.query_one(Alternatives).render_line(4))
+            status = list(app.screen.query_one(StatusBar).render_line(0))
+            grounds.append([part[0].style.bgcolor for part in (row, status) if part[0].style is not None])
+        assert len(grounds[0]) == 2
+        assert all(dark != light for dark, light in zip(*grounds, strict=True))

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from settling import press, settle, text_of
 from textual.binding import Binding
+from textual.geometry import Region
 from textual.pilot import Pilot
+from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -394,13 +396,13 @@ async def test_one_key_is_one_frame_without_a_layout(comparison: Comparison, mon
 
 
 def _record(widget: Widget, painted: set[str]) -> None:
-    render = widget.render_line
+    render = widget.render_lines
 
-    def line(y: int) -> Any:
+    def lines(crop: Region) -> list[Strip]:
         painted.add(str(widget.id))
-        return render(y)
+        return render(crop)
 
-    widget.render_line = line  # type: ignore[method-assign]
+    widget.render_lines = lines  # type: ignore[method-assign]
 
 
 async def test_the_palette_offers_every_key(comparison: Comparison) -> None:

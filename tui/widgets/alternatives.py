@@ -10,9 +10,8 @@ from typing import ClassVar
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
-from textual.widget import Widget
 
 from probe.stream import NO_TOKEN
 from tui import figures
@@ -20,6 +19,7 @@ from tui.choices import UNLISTED, Choice, Choices, choices_at
 from tui.painting import Line, clip, ground
 from tui.palette import FLIP_STEPS, LANES, NO_BUCKET, kl_bucket
 from tui.session import Session
+from tui.widgets.inked import Inked
 
 _HEAD = 2
 """Lines above the rows: what stands here, and whose column is whose."""
@@ -49,7 +49,7 @@ FORMATS = (Format(20, 6, 4), Format(16, 4, 4), Format(14, 0, 4), Format(12, 0, 0
 """From the roomiest to the tightest."""
 
 
-class Alternatives(Widget, can_focus=True):
+class Alternatives(Inked, can_focus=True):
     """The listed alternatives of all shown lanes at one position, one row per token id.
 
     `▶` marks the token that stands in the text, `▸` a lane's first choice, `–` an id that a lane did not list (its
@@ -93,6 +93,8 @@ class Alternatives(Widget, can_focus=True):
     }
     """
 
+    INK_PREFIX = "alternatives"
+
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "alternatives--title",
         "alternatives--raw",
@@ -112,8 +114,8 @@ class Alternatives(Widget, can_focus=True):
         super().__init__(id=id)
         self._session = session
         self._choices: Choices | None = None
-        self._inks: dict[tuple[str, bool], Style] = {}
         self._fitted: tuple[tuple[int, tuple[bool, ...]], Format] | None = None
+        self._empty: tuple[tuple[int, Style], Strip] | None = None
         self._top = 0
 
     def formats(self) -> list[tuple[Format, int]]:
@@ -128,18 +130,13 @@ class Alternatives(Widget, can_focus=True):
         before = len(self._choices.rows) - self._top if self._choices is not None else self.size.height
         self._choices = choices_at(self._session.opened.streams, self._session.position)
         self._top = 0
-        # Blank lines that stay blank are not painted again: a third of the panel on a tall terminal.
+        # Blank lines that stay blank are not written again: a fifth of the bytes of a step on a tall terminal.
         width, height = self.size
         used = _HEAD + max(before, len(self._choices.rows), 1)
         if used < height - _FOOT:
             self.refresh(Region(0, 0, width, used), Region(0, height - _FOOT, width, _FOOT))
         else:
             self.refresh()
-
-    def notify_style_update(self) -> None:
-        """Forget the styles of another theme."""
-        super().notify_style_update()
-        self._inks.clear()
 
     def action_scroll(self, step: int) -> None:
         """Move the rows."""
@@ -157,11 +154,13 @@ class Alternatives(Widget, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Title, column labels, one row per id, listed mass."""
-        width, height = self.size
+        return self._line(y, self.size)
+
+    def _line(self, y: int, size: Size) -> Strip:
+        width, height = size
         choices = self._choices
-        blank = self._style("token")
         if choices is None or self._session.opened is None:
-            return Line(width).strip(blank)
+            return self._blank(width)
         if y == 0:
             return self._title(choices, width)
         form = self._format(width)
@@ -172,44 +171,52 @@ class Alternatives(Widget, can_focus=True):
         index = self._top + y - _HEAD
         if not choices.rows and y == _HEAD:
             text = "nothing is predicted for the first token" if not choices.position else "no rows here"
-            return Line(width).add(f"  {text}", self._style("unlisted")).strip(blank)
+            return Line(width).add(f"  {text}", self.ink("unlisted")).strip(self.ink("token"))
         if index >= len(choices.rows):
-            return Line(width).strip(blank)
+            return self._blank(width)
         return self._row(choices, choices.rows[index], form, width)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The asked lines, without the cache for borders and padding, of which there are none: half of their cost."""
         filters = self.get_line_filters()
         _, background = self.background_colors
+        size = self.size
         strips = []
         for y in range(crop.y, crop.bottom):
-            strip = self.render_line(y).crop(crop.x, crop.right)
+            strip = self._line(y, size).crop(crop.x, crop.right)
             for each in filters:
                 strip = strip.apply_filter(each, background)
             strips.append(strip)
         return strips
 
+    def _blank(self, width: int) -> Strip:
+        """An empty line; the same one every time, because a strip remembers what the filters made of it."""
+        style = self.ink("token")
+        if self._empty is None or self._empty[0] != (width, style):
+            self._empty = (width, style), Line(width).strip(style)
+        return self._empty[1]
+
     def _title(self, choices: Choices, width: int) -> Strip:
         glyphs = self._session.glyphs
-        title, raw = self._style("title"), self._style("raw")
+        title, raw = self.ink("title"), self.ink("raw")
         line = Line(width).add(f" {choices.position} ", raw)
         if choices.actual != NO_TOKEN:
             line.add(glyphs.text(choices.actual), title).add(f"  {glyphs.raw(choices.actual)}", raw)
         return line.strip(raw)
 
     def _labels(self, choices: Choices, form: Format, width: int) -> Strip:
-        style = self._style("label")
+        style = self.ink("label")
         hidden = len(choices.rows) - self._top - (self.size.height - _HEAD - _FOOT)
         line = Line(width).add("  ", style)
-        line.add(f"↓ {hidden} more" if hidden > 0 else "", self._style("unlisted"), width=form.token)
+        line.add(f"↓ {hidden} more" if hidden > 0 else "", self.ink("unlisted"), width=form.token)
         for lane in self._lanes():
             cells = form.lane(lane)
             label = clip(self._session.labels[lane], cells - 1)
-            line.add(f" {label}", self._style(f"lane-{lane % LANES}"), width=cells)
+            line.add(f" {label}", self.ink(f"lane-{lane % LANES}"), width=cells)
         return line.strip(style)
 
     def _mass(self, choices: Choices, form: Format, width: int) -> Strip:
-        quiet = self._style("quiet")
+        quiet = self.ink("quiet")
         line = Line(width).add("  ", quiet).add("listed", quiet, width=form.token)
         for lane in self._lanes():
             cells = form.lane(lane)
@@ -219,7 +226,7 @@ class Alternatives(Widget, can_focus=True):
 
     def _row(self, choices: Choices, row: Choice, form: Format, width: int) -> Strip:
         actual = row.token_id == choices.actual
-        base = self._style("token", actual)
+        base = self._on("token", actual)
         line = Line(width).add("▶ " if actual else "  ", base)
         line.add(clip(self._session.glyphs.text(row.token_id), form.token - 1), base, width=form.token)
         for lane in self._lanes():
@@ -233,16 +240,16 @@ class Alternatives(Widget, can_focus=True):
         if logprob is None:
             opened = self._session.opened
             missing = opened is not None and opened.streams[lane] is None
-            line.put(("" if missing else "    –").ljust(cells), cells, self._style("unlisted", actual))
+            line.put(("" if missing else "    –").ljust(cells), cells, self._on("unlisted", actual))
             return
         probability = math.exp(logprob) if not math.isnan(logprob) else math.nan
         first = row.ranks[lane] == 1
-        quiet = self._style("quiet", actual)
-        plain = quiet if probability < 0.01 else self._style("value", actual)
+        quiet = self._on("quiet", actual)
+        plain = quiet if probability < 0.01 else self._on("value", actual)
         number = ("▸" if first else " ") + figures.probability(probability).rjust(4)
         line.put(number, 5, self._first_style(lane, actual) if first else plain)
         bar = " " + figures.bar(probability, form.bar) if form.bar else figures.column(probability)
-        line.put(bar, len(bar), plain if bar.isspace() else self._style("bar", actual))
+        line.put(bar, len(bar), plain if bar.isspace() else self._on("bar", actual))
         if lane and form.shift:
             shift = self._shift(row, lane)
             line.put(shift.ljust(form.shift), form.shift, quiet if shift else plain)
@@ -259,9 +266,9 @@ class Alternatives(Widget, can_focus=True):
         assert opened is not None
         lanes, position = opened.lanes, self._session.position
         if not lanes.flip[lane, position]:
-            return self._style("top", actual)
+            return self._on("top", actual)
         level = int(kl_bucket(lanes.kl[lane, position : position + 1])[0])
-        return self._style("top", actual) if level == NO_BUCKET else self._style(f"flip-{level}")
+        return self._on("top", actual) if level == NO_BUCKET else self.ink(f"flip-{level}")
 
     def _lanes(self) -> list[int]:
         return [lane for lane, shown in enumerate(self._session.shown) if shown]
@@ -279,12 +286,6 @@ class Alternatives(Widget, can_focus=True):
             self._top = top
             self.refresh()
 
-    def _style(self, name: str, actual: bool = False) -> Style:
-        """Style of a component, on the ground of the row of the actual token when asked for. Kept per theme."""
-        style = self._inks.get((name, actual))
-        if style is None:
-            style = self.get_component_rich_style(f"alternatives--{name}")
-            if actual:
-                style += ground(self.get_component_rich_style("alternatives--actual"))
-            self._inks[name, actual] = style
-        return style
+    def _on(self, name: str, actual: bool) -> Style:
+        """Style of a component, on the ground of the row of the actual token when asked for."""
+        return self.ink(name) + ground(self.ink("actual")) if actual else self.ink(name)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from rich.cells import cell_len
 from rich.style import Style
 from textual.strip import Strip
-from textual.widget import Widget
 
 from probe.stream import NO_TOKEN
 from tui import figures, triage
@@ -20,9 +19,10 @@ from tui.painting import Line, clip
 from tui.palette import FLIP_STEPS, LANES, NO_BUCKET, kl_bucket
 from tui.session import Session
 from tui.widgets.flow_painter import MARKS
+from tui.widgets.inked import Inked
 
 
-class StatusBar(Widget):
+class StatusBar(Inked):
     """Position, part of the text, token; then per candidate KL, change of probability, flip or tie."""
 
     DEFAULT_CSS = """
@@ -50,6 +50,8 @@ class StatusBar(Widget):
         & > .status--flip-7 { background: $flip-7; color: $flip-text-7; text-style: bold; }
     }
     """
+
+    INK_PREFIX = "status"
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "status--position",
@@ -82,29 +84,27 @@ class StatusBar(Widget):
         opened = self._session.opened
         line = Line(self.size.width)
         if opened is None or not len(opened.lanes):
-            return line.strip(self._style("text"))
+            return line.strip(self.ink("text"))
         if y == 0:
             notice = clip(self._notice, line.width - 12)
             line.width -= cell_len(notice) + 3 if notice else 0
             self._place(line, opened)
-            line.fill(self._style("text"))
+            line.fill(self.ink("text"))
             line.width = self.size.width
-            line.add(f"  {notice}", self._style("notice"))
+            line.add(f"  {notice}", self.ink("notice"))
         else:
             self._candidates(line, opened)
-        return line.strip(self._style("text"))
+        return line.strip(self.ink("text"))
 
     def _place(self, line: Line, opened: OpenPrompt) -> None:
         session, lanes, position = self._session, opened.lanes, self._session.position
-        text, quiet = self._style("text"), self._style("quiet")
-        line.add(f" {position}", self._style("position")).add(f"/{len(lanes) - 1}  ", quiet)
+        text, quiet = self.ink("text"), self.ink("quiet")
+        line.add(f" {position}", self.ink("position")).add(f"/{len(lanes) - 1}  ", quiet)
         line.add("output" if opened.output[position] else "prompt", text)
         for name in (span.name for span in lanes.ranges if span.start <= position < span.stop):
             line.add(f" · {safe_text(name)[0]}", text)
         token_id = int(lanes.ids[position])
-        line.add("   token ", quiet).add(session.glyphs.text(token_id), self._style("token")).add(
-            f" #{token_id}", quiet
-        )
+        line.add("   token ", quiet).add(session.glyphs.text(token_id), self.ink("token")).add(f" #{token_id}", quiet)
         first = int(lanes.top1[0, position])
         if first == NO_TOKEN:
             line.add("   nothing is predicted here", quiet)
@@ -113,7 +113,7 @@ class StatusBar(Widget):
         line.add(f"   p {figures.probability(probability)} in {session.labels[0]}", quiet)
         if first != token_id:
             line.add(", which prefers ", quiet)
-            line.add(session.glyphs.text(first), self._style("token"))
+            line.add(session.glyphs.text(first), self.ink("token"))
         if lanes.loose[position]:
             line.add("   loose: KL is a low floor here" if line.room > 32 else "   loose", quiet)
 
@@ -125,7 +125,7 @@ class StatusBar(Widget):
 
     def _candidate(self, line: Line, opened: OpenPrompt, lane: int, cells: int) -> None:
         lanes, position = opened.lanes, self._session.position
-        quiet, text = self._style("quiet"), self._style("text")
+        quiet, text = self.ink("quiet"), self.ink("text")
         label = self._session.labels[lane]
         stop = line.used + cells
         kl, delta = float(lanes.kl[lane, position]), float(opened.delta_p[lane, position])
@@ -134,12 +134,12 @@ class StatusBar(Widget):
         line.add(" ", text)
         if math.isnan(kl):
             line.add(" ", text).add(
-                f"{label} {lanes.missing[lane] if lanes.missing else ''}", self._style("absent"), width=cells - 2
+                f"{label} {lanes.missing[lane] if lanes.missing else ''}", self.ink("absent"), width=cells - 2
             )
             return
         numbers, name = self._fitting(label, kl, delta, worth, bool(lanes.tie[lane, position]), cells - 3)
         line.add(f"{mark} ", self._ground(lanes.kl[lane, position : position + 1]) if worth else text)
-        line.add(f"{name} ", self._style(f"lane-{lane % LANES}") + Style(bold=bool(worth)))
+        line.add(f"{name} ", self.ink(f"lane-{lane % LANES}") + Style(bold=bool(worth)))
         line.add(numbers, quiet)
         line.add("", text, width=stop - line.used)
 
@@ -157,7 +157,4 @@ class StatusBar(Widget):
 
     def _ground(self, kl: NDArray[np.float32]) -> Style:
         step = int(kl_bucket(kl)[0])
-        return self._style("token" if step == NO_BUCKET else f"flip-{step}")
-
-    def _style(self, name: str) -> Style:
-        return self.get_component_rich_style(f"status--{name}")
+        return self.ink("token" if step == NO_BUCKET else f"flip-{step}")
