@@ -49,14 +49,15 @@ class Vocabulary:
         self._lengths = np.zeros(0, np.int32)
         self._flags = np.zeros(0, np.uint8)
         self._data = b""
+        self._places: dict[int, int] = {}  # a look-up is 0.1 us; searchsorted for one number takes 4
         listed = list(tables)
         if listed:
             self._merge(listed)
 
     def piece(self, token_id: int) -> Piece:
         """The text of an id; empty and not exact when the capture says nothing about it."""
-        at = int(np.searchsorted(self._ids, token_id))
-        if at >= len(self._ids) or int(self._ids[at]) != token_id:
+        at = self._places.get(token_id)
+        if at is None:
             return _UNKNOWN
         begin = int(self._begins[at])
         flags = int(self._flags[at])
@@ -74,7 +75,7 @@ class Vocabulary:
         return len(self._ids)
 
     def __contains__(self, token_id: object) -> bool:
-        return isinstance(token_id, int) and bool(np.isin(token_id, self._ids))
+        return token_id in self._places
 
     def _merge(self, tables: list[VocabularyTable]) -> None:
         ids = np.concatenate([each[0] for each in tables])
@@ -82,6 +83,7 @@ class Vocabulary:
         begins = np.cumsum(lengths, dtype=np.int64) - lengths
         # np.unique keeps the first of equals, so look from the end: the last record wins.
         self._ids, last = np.unique(ids[::-1], return_index=True)
+        self._places = {token_id: at for at, token_id in enumerate(self._ids.tolist())}
         keep = len(ids) - 1 - last
         self._begins, self._lengths = begins[keep], lengths[keep]
         self._flags = np.concatenate([each[2] for each in tables])[keep]
