@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,12 @@ def test_help_is_quick_to_import() -> None:
 
 def test_version() -> None:
     assert flipscope("--version").stdout.startswith("flipscope ")
+
+
+def test_readme_lists_every_option_of_capture() -> None:
+    help_text = flipscope("capture", "--help", COLUMNS="200").stdout
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", help_text)) - {"--help"}
+    readme = (ROOT / "README.md").read_text()
+    missing = sorted(option for option in options if option not in readme)
+    assert len(options) > 12
+    assert not missing
