@@ -21,6 +21,13 @@ def main() -> None:
     except BrokenPipeError:  # `flipscope … | head`: nobody reads on
         sys.stderr.close()
         raise SystemExit(0) from None
+    except OSError as error:  # stdout on a full disk, a working folder that is gone
+        if "--debug" in sys.argv:
+            raise
+        show_failure(
+            FlipscopeError(str(error), title="The system refused", hint="--debug before the command shows where")
+        )
+        raise SystemExit(FlipscopeError.exit_code) from None
 
 
 if __name__ == "__main__":

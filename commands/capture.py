@@ -29,14 +29,21 @@ def capture(
     prompts: Annotated[str | None, typer.Option(help="Prompt set: a JSONL file or a bundled name. [samples]")] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N prompts.", min=1)] = None,
     category: Annotated[list[str] | None, typer.Option(help="Only prompts of this category; repeatable.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Budget of a greedy answer, in tokens. [128]", min=1)] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Budget of a greedy answer, in tokens. [128]", min=1, max=1 << 20)
+    ] = None,
     top_k: Annotated[int | None, typer.Option(help="Alternatives per position. [20]", min=1, max=1000)] = None,
     concurrency: Annotated[int, typer.Option(help="Scoring requests in flight per server.", min=1)] = 1,
     generate_concurrency: Annotated[
         int, typer.Option(help="Generations in flight per server; above 1 a server may change its own tokens.", min=1)
     ] = 1,
     dim: Annotated[list[str] | None, typer.Option(help="What was turned: kv=fp8, or LABEL:kv=fp8; repeatable.")] = None,
-    seed: Annotated[int, typer.Option(help="Sent with every generation; greedy decoding should not need it.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Sent with every generation; greedy decoding should not need it.", min=-(1 << 63), max=(1 << 63) - 1
+        ),
+    ] = 0,
     tokenizer: Annotated[str, typer.Option(help="Folder or hub id, for exact token bytes. [the server's model]")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder for the capture files. [./captures]")] = None,
     api_key_file: Annotated[Path | None, typer.Option(help="File with the API key. [FLIPSCOPE_API_KEY]")] = None,
@@ -60,10 +67,10 @@ def capture(
     dims = dim or []
     parsed = [parse_target(text, dims, key_file=api_key_file) for text in targets]
     check_labels(parsed, dims)
-    reference = Capture.open(resolve(ref)) if ref else None
+    reference = Capture.open(resolve(ref)) if ref is not None else None
     chosen = None
-    if reference is None or prompts:
-        chosen = read_prompts(prompts or "samples").choose(category or (), limit)
+    if reference is None or prompts is not None:
+        chosen = read_prompts("samples" if prompts is None else prompts).choose(category or (), limit)
     elif limit or category:
         raise InputError("--limit and --category choose from --prompts", hint="with --ref alone every text is scored")
     known = reference.header.protocol if reference else None

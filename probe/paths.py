@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from probe.errors import InputError
+
 _SOURCE_ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -31,13 +33,18 @@ def themes() -> Path:
 
 def captures() -> Path:
     """Where captures are written and looked up by label: `FLIPSCOPE_CAPTURES`, else `./captures`."""
-    return Path(os.environ.get("FLIPSCOPE_CAPTURES", "captures"))
+    return Path(os.environ.get("FLIPSCOPE_CAPTURES") or "captures")
 
 
 def config() -> Path:
     """The user's configuration folder: `FLIPSCOPE_CONFIG`, else `$XDG_CONFIG_HOME/flipscope`."""
     override = os.environ.get("FLIPSCOPE_CONFIG")
-    return Path(override) if override else _xdg("XDG_CONFIG_HOME", ".config")
+    if override:
+        return Path(override)
+    try:
+        return _xdg("XDG_CONFIG_HOME", ".config")
+    except InputError:  # nobody's settings are none; nothing is ever written there
+        return Path("~/.config/flipscope")
 
 
 def cache() -> Path:
@@ -48,4 +55,9 @@ def cache() -> Path:
 
 def _xdg(variable: str, default: str) -> Path:
     base = os.environ.get(variable)
-    return (Path(base) if base else Path.home() / default) / "flipscope"
+    if base:
+        return Path(base) / "flipscope"
+    try:
+        return Path.home() / default / "flipscope"
+    except RuntimeError:  # no HOME, and a user that the system has no entry for, as in many containers
+        raise InputError("this user has no home folder", hint=f"set HOME, {variable} or FLIPSCOPE_CACHE") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from probe.errors import PromptSetError
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """A 1,000,000-token transcript is about 4 MB of text; a longer line is no prompt."""
+
+MAX_NAME = 512
+"""Characters of an id, a category or the name of a range; a capture holds no longer ones."""
 
 
 class RangeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,8 +38,8 @@ class RangeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         given = [f for f in ("message", "find", "tokens") if getattr(self, f) is not None]
         if len(given) != 1:
             raise ValueError(f"range {self.name!r} needs exactly one of message, find, tokens; it has {len(given)}")
-        if not self.name:
-            raise ValueError("a range needs a name")
+        if not self.name or len(self.name) > MAX_NAME:
+            raise ValueError(f"a range needs a name, of at most {MAX_NAME} characters")
         if self.find == "":
             raise ValueError(f"range {self.name!r} looks for empty text")
         if self.nth < 0:
@@ -72,6 +76,9 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         given = [f for f in ("messages", "text", "ids") if getattr(self, f) is not None]
         if not self.id:
             raise ValueError("id is empty")
+        for name, length in (("id", len(self.id)), ("category", len(self.category))):
+            if length > MAX_NAME:
+                raise ValueError(f"{name} has {length:,} characters, at most {MAX_NAME} are allowed")
         if len(given) != 1:
             raise ValueError(f"needs exactly one of messages, text, ids; it has {' and '.join(given) or 'none'}")
         if not getattr(self, given[0]):
@@ -147,7 +154,7 @@ def read_prompts(source: str | Path) -> PromptSet:
     """
     path = _find(source)
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
     except OSError as error:
         raise PromptSetError(f"{path}: {error.strerror or error}", hint="--prompts takes a JSONL file") from error
     prompts: list[Prompt] = []
@@ -171,11 +178,16 @@ def read_prompts(source: str | Path) -> PromptSet:
 
 def _find(source: str | Path) -> Path:
     path = Path(source)
-    if path.exists() or path.suffix:
-        return path
-    bundled = paths.prompt_sets() / f"{path.name}.jsonl"
-    if bundled.exists():
-        return bundled
+    try:
+        if path.exists() or path.suffix:
+            return path
+        bundled = paths.prompt_sets() / f"{path.name}.jsonl"
+        if bundled.exists():
+            return bundled
+    except (OSError, ValueError) as error:  # a name too long for the system, or with a NUL in it
+        raise PromptSetError(
+            f"{str(source)!r:.200} is no file: {error}", hint="--prompts takes a JSONL file"
+        ) from error
     names = ", ".join(sorted(p.stem for p in paths.prompt_sets().glob("*.jsonl"))) or "none"
     raise PromptSetError(f"no file {path} and no bundled set of that name", hint=f"bundled sets: {names}")
 
@@ -197,6 +209,7 @@ def message_texts(messages: Sequence[dict[str, Any]]) -> list[str]:
     for message in messages:
         content = message.get("content")
         if isinstance(content, list):
-            content = "".join(part.get("text", "") for part in content if isinstance(part, dict))
+            parts = (part.get("text") for part in content if isinstance(part, dict))
+            content = "".join(part for part in parts if isinstance(part, str))
         texts.append(content if isinstance(content, str) else "")
     return texts

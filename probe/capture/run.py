@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +14,10 @@ import msgspec
 
 from probe.capture.options import CaptureOptions, Observer, Target
 from probe.capture.runtime import Outcome, Recording, Runtime, leaves
+from probe.capture.slots import Slots
 from probe.capture.texts import Text, TextBoard, resolve, texts_of
 from probe.capture.tokenizing import Tokenizing, token_table
-from probe.errors import CaptureConflictError, DeadlineError, FlipscopeError, NotComparableError
+from probe.errors import DeadlineError, FlipscopeError, InputError, NotComparableError
 from probe.prompts import PromptSet
 from probe.records import Header, PromptSetFacts
 from probe.store.library import capture_path
@@ -30,6 +31,8 @@ from probe.wire.limits import Limits
 T = TypeVar("T")
 Continuations = dict[str, tuple[int, ...]]
 """What a runtime wrote after each prompt, by prompt id."""
+PATIENCE_S = 5.0
+"""Silence of a server after which the user is told what is waited for."""
 
 
 async def run_capture(
@@ -60,16 +63,29 @@ async def run_capture(
             set that does not fit, a file made under other conditions.
     """
     limits = Limits(request_s=options.request_timeout, run_s=options.deadline)
+    if reference is not None:
+        _keep_reference(reference, targets, options)
     try:
         async with asyncio.timeout(options.deadline), AsyncExitStack() as stack:
             runtimes = await _connect(targets, options, limits, observer, stack)
-            texts, facts = await _texts(runtimes, options, prompts, reference)
+            texts, facts = await _texts(runtimes, options, observer, prompts, reference)
             texts = await _preflight(runtimes, texts, options, observer)
             return await _record(runtimes, texts, facts, options, observer, reference)
     except TimeoutError as error:
         raise DeadlineError(
             f"the run took longer than {options.deadline:g} s", hint="what was recorded is kept; run it again to go on"
         ) from error
+
+
+def _keep_reference(reference: Capture, targets: Sequence[Target], options: CaptureOptions) -> None:
+    """Refuse to write over the capture whose texts are scored."""
+    for target in targets:
+        path = capture_path(target.label, options.folder)
+        if _exists(path) and path.samefile(reference.path):
+            raise InputError(
+                f"{path} is the reference, and {target.label!r} would be written there",
+                hint="capture under another label",
+            )
 
 
 async def _connect(
@@ -82,18 +98,40 @@ async def _connect(
         def progress(done: int, total: int) -> None:
             observer.loading(target.label, done, total)
 
-        client = await stack.enter_async_context(
-            connect(target.address, limits=limits, notice=notice, progress=progress)
-        )
-        await client.facts()
-        table, words = await token_table(client, options.tokenizer, notice)
+        with _naming(target.label):
+            client = await stack.enter_async_context(
+                connect(target.address, limits=limits, notice=notice, progress=progress)
+            )
+            waiting = asyncio.get_running_loop().call_later(
+                PATIENCE_S, notice, f"still waiting for {target.address} to answer"
+            )
+            try:
+                await client.facts()
+            finally:
+                waiting.cancel()
+            table, words = await token_table(client, options.tokenizer, notice)
         return Runtime(target, client, table, words)
 
     return await _together(one(target) for target in targets)
 
 
+@contextmanager
+def _naming(label: str) -> Iterator[None]:
+    """Errors inside say which runtime they are about: two servers may fail in the same words."""
+    try:
+        yield
+    except FlipscopeError as error:
+        error.detail = f"{label}: {error.detail}"
+        error.args = (error.detail,)
+        raise
+
+
 async def _texts(
-    runtimes: Sequence[Runtime], options: CaptureOptions, prompts: PromptSet | None, reference: Capture | None
+    runtimes: Sequence[Runtime],
+    options: CaptureOptions,
+    observer: Observer,
+    prompts: PromptSet | None,
+    reference: Capture | None,
 ) -> tuple[list[Text], PromptSetFacts]:
     """The texts, and which prompt set they are."""
     if reference is not None:
@@ -106,6 +144,8 @@ async def _texts(
                     hint="token ids mean different text there; only runtimes of one tokenizer compare",
                 )
         chosen = None if prompts is None else {prompt.id for prompt in prompts.prompts}
+        for shortcoming in _shortcomings(reference, chosen):
+            observer.notice(reference.header.label, shortcoming)
         records = (reference.record(name) for name in reference.prompt_ids if chosen is None or name in chosen)
         budgets = {p.id: p.max_tokens for p in (prompts.prompts if prompts else ()) if p.max_tokens}
         texts = texts_of(records, options.protocol.max_tokens, budgets)
@@ -127,6 +167,28 @@ async def _texts(
         max_tokens=options.protocol.max_tokens,
     )
     return texts, PromptSetFacts(name=prompts.name, sha256=prompts.sha256, count=len(prompts))
+
+
+def _shortcomings(reference: Capture, chosen: set[str] | None) -> list[str]:
+    """What a reference does not have, though one would think so.
+
+    Raises:
+        NotComparableError: it has none of the texts.
+    """
+    held, facts = set(reference.prompt_ids), reference.header.prompts
+    if not held & (held if chosen is None else chosen):
+        raise NotComparableError(
+            f"the reference {reference.header.label} has none of these prompts: it was captured over {facts.name} "
+            f"and holds {len(held)} of {facts.count}",
+            hint="leave --prompts out to score all its texts, or capture the reference over this set",
+        )
+    found = [f"the reference is damaged: {damage}" for damage in reference.damage]
+    if chosen is None and len(held) < facts.count:
+        found.append(f"the reference is not finished: it holds {len(held)} of {facts.count} prompts; only those count")
+    if lacking := sorted((chosen or set()) - held):
+        names = ", ".join(map(repr, lacking[:5])) + (" …" if len(lacking) > 5 else "")
+        found.append(f"the reference lacks {len(lacking)} of the chosen prompts, which are left out: {names}")
+    return found
 
 
 async def _same_vocabulary(leader: Runtime, other: Runtime) -> None:
@@ -163,12 +225,13 @@ async def _preflight(
             observer.notice(runtime.label, f"too long for this server's {longest} scorable tokens: {names}")
         # With nothing that fits, the probe of the shortest text says what the server needs.
         sizes = [text.forced_tokens for text in fitted if text.prompt_id not in too_long]
-        warnings = await runtime.client.preflight(
-            k=options.protocol.top_k,
-            longest=max(sizes, default=min(text.forced_tokens for text in fitted)),
-            max_tokens=0,
-            vocabulary=len(runtime.table) if isinstance(runtime.table, PieceList) else 0,
-        )
+        with _naming(runtime.label):
+            warnings = await runtime.client.preflight(
+                k=options.protocol.top_k,
+                longest=max(sizes, default=min(text.forced_tokens for text in fitted)),
+                max_tokens=0,
+                vocabulary=len(runtime.table) if isinstance(runtime.table, PieceList) else 0,
+            )
         for warning in warnings:
             observer.notice(runtime.label, warning)
 
@@ -190,9 +253,11 @@ async def _record(
             board.post(text.index, text.continuation)
     leader = reference.header.label if reference is not None else runtimes[0].label
     recordings: dict[str, Recording] = {}
+    # Labels that name one server share its places: side by side their generations would change each other's numbers.
+    slots: dict[str, Slots] = {}
     written: dict[str, Continuations] = {}
     # Files that exist come first: a conflict must show before any new file is made.
-    by_file = sorted(runtimes, key=lambda runtime: not capture_path(runtime.label, options.folder).exists())
+    by_file = sorted(runtimes, key=lambda runtime: not _exists(capture_path(runtime.label, options.folder)))
     try:
         for runtime in by_file:
             leads = reference is None and runtime is runtimes[0]
@@ -208,7 +273,13 @@ async def _record(
                 written_by=f"flipscope {__version__}",
             )
             writer, written[runtime.label] = open_writer(options.folder, header, options.overwrite, leads=leads)
-            recordings[runtime.label] = Recording(runtime, header, writer, board, leads=leads, observer=observer)
+            for damage in writer.damage:
+                observer.notice(runtime.label, damage)
+            place = runtime.label if runtime.target.address.embedded else runtime.target.address.url
+            slots.setdefault(place, Slots(options.protocol.concurrency, options.protocol.generate_concurrency))
+            recordings[runtime.label] = Recording(
+                runtime, header, writer, board, slots[place], leads=leads, observer=observer
+            )
         await _together(recording.run(texts, written[label]) for label, recording in recordings.items())
     finally:
         for recording in recordings.values():
@@ -223,20 +294,15 @@ def open_writer(folder: Path, header: Header, overwrite: bool, *, leads: bool) -
         The writer, and for a leading runtime the continuations it holds already.
 
     Raises:
-        CaptureConflictError: the file was made under other conditions.
+        CaptureConflictError: the file was made under other conditions, or another process is writing it.
+        FlipscopeError: the file cannot be read or written.
     """
     path = capture_path(header.label, folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    if overwrite:
-        path.unlink(missing_ok=True)
-    if not path.exists():
+    if overwrite and _exists(path):
+        CaptureWriter.discard(path)
+    if not _exists(path):
         return CaptureWriter.create(path, header), {}
-    try:
-        writer = CaptureWriter.resume(path, header)
-    except CaptureConflictError as error:
-        raise CaptureConflictError(
-            error.detail, hint=error.hint or "use another label, or --overwrite to start this capture anew"
-        ) from error
+    writer = CaptureWriter.resume(path, header)
     written: Continuations = {}
     if leads:
         with Capture.open(path) as capture:
@@ -245,6 +311,14 @@ def open_writer(folder: Path, header: Header, overwrite: bool, *, leads: bool) -
                 if record.forced is not None:
                     written[prompt_id] = tuple(int(t) for t in record.forced.ids[record.prompt_length :])
     return writer, written
+
+
+def _exists(path: Path) -> bool:
+    """Whether something lies there. What cannot even be looked at is left to the writer, which says why."""
+    try:
+        return path.exists()
+    except OSError:  # a name too long for the system, a folder that may not be entered
+        return False
 
 
 async def _together(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

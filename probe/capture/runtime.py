@@ -64,6 +64,7 @@ class Recording:
         header: What the capture file begins with.
         writer: The capture file.
         board: Where the reference's text is posted.
+        slots: Places for requests at this server.
         leads: Whether this runtime writes the text.
         observer: Who watches.
     """
@@ -74,6 +75,7 @@ class Recording:
         header: Header,
         writer: CaptureWriter,
         board: TextBoard,
+        slots: Slots,
         *,
         leads: bool,
         observer: Observer,
@@ -84,7 +86,7 @@ class Recording:
         self._board = board
         self._leads = leads
         self._observer = observer
-        self._slots = Slots(header.protocol.concurrency, header.protocol.generate_concurrency)
+        self._slots = slots
         self._writing = asyncio.Lock()
         self.outcome = Outcome(runtime.label, writer.path)
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from probe.errors import NotComparableError, PromptSetError
+from probe.errors import NotComparableError, PromptSetError, ServerRefusedError
 from probe.prompts import Prompt, RangeSpec, message_texts
 from probe.records import PromptRecord, Range
 from probe.tokens import TokenTable, text_bytes
@@ -73,13 +73,22 @@ async def resolve(
 
     Raises:
         PromptSetError: a range that is not in its text; the detail names prompt and range.
+        ServerRefusedError: the server cannot tokenise a prompt; the detail names it.
     """
     texts = []
     for index, prompt in enumerate(prompts):
-        ids = list(prompt.ids) if prompt.ids is not None else await encode(prompt)
         continuation = prompt.continuation
-        if isinstance(continuation, str):
-            continuation = await encode_text(continuation)
+        try:
+            ids = list(prompt.ids) if prompt.ids is not None else await encode(prompt)
+            if isinstance(continuation, str):
+                continuation = await encode_text(continuation)
+        except ServerRefusedError as error:  # an image for a text model, a role that the chat template does not know
+            raise ServerRefusedError(
+                f"prompt {prompt.id!r}: {error.detail}",
+                status=error.status,
+                hint=error.hint or "change this prompt or leave it out; without a chat template, give it as text",
+                title=error.title,
+            ) from error
         if not ids:
             raise PromptSetError(
                 f"prompt {prompt.id!r} has no tokens", hint="the server's tokenizer made nothing of it"

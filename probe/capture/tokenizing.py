@@ -47,8 +47,15 @@ class Tokenizing:
             return self._local(error).encode(text)
 
     def _local(self, refused: ServerRefusedError) -> LocalTokenizer:
-        if refused.status != 404 or not isinstance(self._table, LocalTokenizer):
+        if refused.status != 404:
             raise refused
+        if not isinstance(self._table, LocalTokenizer):
+            raise ServerRefusedError(
+                refused.detail,
+                status=refused.status,
+                hint="This server does not tokenise: give --tokenizer, or prompts and continuations as ids.",
+                title=refused.title,
+            )
         return self._table
 
 
@@ -86,7 +93,11 @@ async def token_table(
 
 
 def _load(source: str) -> LocalTokenizer:
-    if not Path(source).expanduser().exists() and source.count("/") != 1:
+    try:
+        here = Path(source).expanduser().exists()
+    except (OSError, RuntimeError) as error:  # a name too long for the system, ~somebody who is not there
+        raise TokenizerError(f"{source!r:.200}: {error}", hint="--tokenizer takes a folder or a hub id") from error
+    if not here and source.count("/") != 1:
         raise TokenizerError(f"{source!r} is neither a folder here nor a hub id")
     return LocalTokenizer(source)
 

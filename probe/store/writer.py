@@ -74,6 +74,9 @@ class CaptureWriter:
         payload = write_header(header)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(path.parent, error) from error
+        try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except FileExistsError as error:
             raise CaptureConflictError(
@@ -141,6 +144,24 @@ class CaptureWriter:
         except BaseException:
             os.close(descriptor)
             raise
+
+    @staticmethod
+    def discard(path: Path) -> None:
+        """Remove a capture that is to be made anew, unless another process is writing it.
+
+        Raises:
+            CaptureConflictError: When another process is writing it.
+            CaptureFormatError: When it is no regular file.
+            FlipscopeError: When it cannot be removed.
+        """
+        descriptor = open_regular(path)
+        try:
+            _lock(path, descriptor)
+            path.unlink()
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        finally:
+            os.close(descriptor)
 
     def __enter__(self) -> CaptureWriter:
         return self
@@ -275,7 +296,7 @@ def _check_agreement(path: Path, old: Header, new: Header) -> None:
     if differ:
         raise CaptureConflictError(
             f"{path}: " + "; ".join(differ),
-            hint="Start the server as it was, or capture under another label.",
+            hint="Run it as before, capture under another label, or start this capture anew with --overwrite.",
         )
 
 

@@ -128,7 +128,7 @@ def parse_address(text: str, *, key_file: Path | None = None, environ: Mapping[s
         )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     prefix = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
-    url = f"{parts.scheme}://{host}{f':{port}' if port else ''}{prefix}"
+    url = f"{parts.scheme}://{host}{f':{port}' if port is not None else ''}{prefix}"
     scheme, secret = _credential(parts, key_file, os.environ if environ is None else environ)
     return Address(url, options=options, scheme=scheme, secret=secret)
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 
+from probe.errors import InputError
 from probe.wire.address import Address
 from probe.wire.client import RuntimeClient, VocabularySource
 from probe.wire.limits import Limits
@@ -35,6 +36,7 @@ async def connect(
 
     Raises:
         EngineMissingError: The embedded engine or its model is not there.
+        InputError: The host's name or a proxy in the environment cannot be used.
     """
     transport: httpx.AsyncBaseTransport | None = None
     engine: VocabularySource | None = None
@@ -48,12 +50,28 @@ async def connect(
             await embedded.aclose()
             raise
         transport = engine = embedded
-    # A proxy from the environment must not swallow a server on this machine.
-    http = httpx.AsyncClient(
-        transport=transport,
-        trust_env=not address.loopback,
-        limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S),
-    )
+    http = _http(address, transport)
     options = {} if notice is None else {"notice": notice}
     async with RuntimeClient(address, http=http, limits=limits, engine=engine, **options) as client:
         yield client
+
+
+def _http(address: Address, transport: httpx.AsyncBaseTransport | None) -> httpx.AsyncClient:
+    try:
+        if not address.embedded:
+            _ = httpx.URL(address.url).host  # decodes an international name
+    except (httpx.InvalidURL, UnicodeError) as problem:
+        raise InputError(f"{address} is no address: {problem}", hint="Are host and port right?") from problem
+    try:
+        return httpx.AsyncClient(
+            transport=transport,
+            # A proxy from the environment must not swallow a server on this machine.
+            trust_env=not address.loopback,
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S),
+        )
+    except (ValueError, ImportError, httpx.InvalidURL) as problem:  # the problem may quote a proxy's password
+        raise InputError(
+            f"{address}: a proxy in the environment cannot be used",
+            hint="HTTP_PROXY, HTTPS_PROXY and ALL_PROXY take http://HOST:PORT, and SOCKS needs pip install socksio;"
+            " NO_PROXY names hosts to reach without.",
+        ) from problem

@@ -54,7 +54,7 @@ class Exchange:
     async def get(self, path: str, *, cap: int = SMALL_BYTES, patient: bool = True) -> bytes:
         """Body of a small GET; raises as `post` does. An impatient one takes "busy" for an answer."""
         tries = self._limits.busy_tries if patient else 1
-        return await self._patiently("GET", path, None, self._limits.small_s, self._whole(cap), tries)
+        return await self._patiently("GET", path, None, self._limits.small_seconds, self._whole(cap), tries)
 
     async def post(self, path: str, question: Any, *, cap: int, seconds: float | None = None) -> bytes:
         """Body of the answer to a question.
@@ -73,7 +73,7 @@ class Exchange:
             DeadlineError: It took too long.
         """
         content = msgspec.json.encode(question)
-        limit = self._limits.small_s if seconds is None else seconds
+        limit = self._limits.small_seconds if seconds is None else seconds
         return await self._patiently("POST", path, content, limit, self._whole(cap), self._limits.busy_tries)
 
     async def events(

@@ -47,7 +47,7 @@ class Limits:
     body_s: float = 60.0
     """From the answer's head to its end, 400 kB/s on top: the server writes an answer in one piece."""
     request_s: float | None = None
-    """When given, the deadline of every model request, whatever its size."""
+    """When given, the deadline of every request, whatever its size."""
     run_s: float | None = None
     """Deadline of everything that one client does, from its creation on."""
     busy_tries: int = 8
@@ -63,6 +63,11 @@ class Limits:
             return self.request_s
         own = prompt / self.prefill_rate + generated / self.decode_rate
         return self.base_s + own * max(in_flight, 1)
+
+    @property
+    def small_seconds(self) -> float:
+        """Deadline of a request that needs no model."""
+        return self.small_s if self.request_s is None else min(self.small_s, self.request_s)
 
     def body_seconds(self, cap: int) -> float:
         """How long the body of an answer may take once its head is there."""

@@ -54,6 +54,11 @@ def test_capture_prints_results_on_stdout_and_everything_else_on_stderr(tmp_path
         (["capture", "a=http://127.0.0.1:1", "--ref", "nope"], 2, "nope"),
         (["capture", "a=http://127.0.0.1:1", "--dim", "b:x=1"], 2, "names no runtime"),
         (["capture", "a=http://127.0.0.1:1", "--limit", "0"], 2, "--limit"),
+        (["capture", "a=http://127.0.0.1:1", "--ref", ""], 2, "no capture ''"),
+        (["capture", "a=http://127.0.0.1:1", "--prompts", ""], 2, "directory"),
+        (["capture", "a=http://127.0.0.1:1", "--seed", "9" * 30], 2, "--seed"),
+        (["capture", "a=http://127.0.0.1:1", "--max-tokens", "9" * 30], 2, "--max-tokens"),
+        (["capture", "a=embedded:~nobody-of-this-name/x.gguf"], 2, "x.gguf cannot be read"),
         (["view", "nope", "nor-this"], 2, "nope"),
         (["view", "one"], 2, ""),
         (["nonsense"], 2, "nonsense"),
@@ -65,6 +70,21 @@ def test_bad_input_is_named_with_its_exit_code(arguments: list[str], code: int, 
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_results_that_cannot_be_printed_are_an_error_and_not_a_traceback(tmp_path: Path, server: FakeServer) -> None:
+    arguments = ["capture", f"a={server.url}", "--prompts", prompt_file(tmp_path), "--top-k", "3", "--max-tokens", "2"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "main.py"), *arguments, "--out", str(tmp_path), "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    assert "No space left" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_the_app_without_a_terminal_says_so() -> None:

@@ -96,3 +96,20 @@ def test_message_texts_of_plain_and_parted_content() -> None:
 @pytest.mark.parametrize("name", ["samples", "demo"])
 def test_the_bundled_sets_can_be_read(name: str) -> None:
     assert isinstance(read_prompts(name), PromptSet)
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"id": "a", "text": "x"}\r\n{"id": "b", "text": "y"}\r\n')
+    assert [prompt.id for prompt in read_prompts(path).prompts] == ["a", "b"]
+
+
+@pytest.mark.parametrize("source", ["x" * 5000, "a\0b", ""])
+def test_what_can_be_no_file_name(source: str) -> None:
+    with pytest.raises(PromptSetError) as caught:
+        read_prompts(source)
+    assert caught.value.hint
+
+
+def test_content_parts_without_text_are_empty() -> None:
+    assert message_texts([{"content": [{"type": "text", "text": None}, {"text": 3}, {"text": "x"}]}]) == ["x"]

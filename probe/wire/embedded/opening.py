@@ -75,13 +75,15 @@ def _load(path: Path | None, settings: Settings, notice: Notice, progress: Progr
 
 
 def _model_file(text: str) -> Path:
-    path = Path(text).expanduser()
+    path = Path(text)
     try:
+        path = path.expanduser()
         with path.open("rb") as file:
             magic = file.read(len(_GGUF_MAGIC))
-    except OSError as problem:
+    except (OSError, RuntimeError, ValueError) as problem:  # also ~somebody who is not there, and a NUL in the name
+        reason = problem.strerror if isinstance(problem, OSError) else problem
         raise InputError(
-            f"The model {path} cannot be read: {problem.strerror}",
+            f"The model {path} cannot be read: {reason}",
             hint="Write embedded:PATH.gguf, or embedded: for the model that flipscope fetches.",
         ) from problem
     if magic != _GGUF_MAGIC:

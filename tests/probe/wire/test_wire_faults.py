@@ -19,6 +19,7 @@ from wire_answers import QUICK, ScriptedServer, client_of, generate_body, likely
 from probe.errors import (
     DeadlineError,
     FlipscopeError,
+    InputError,
     ServerAnswerError,
     ServerDiedError,
     ServerRefusedError,
@@ -430,3 +431,20 @@ async def test_the_key_is_in_no_log_of_the_http_library(caplog: pytest.LogCaptur
         assert secret is not None
         assert caplog.text
         assert secret.reveal() not in caplog.text
+
+
+@pytest.mark.parametrize("proxy", ["socks5://user:hidden@127.0.0.1:1", "ftp://user:hidden@x"])
+async def test_a_proxy_that_cannot_be_used_is_an_input_error(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(InputError, match="proxy") as caught:
+        async with connect(parse_address("http://example.invalid:9")):
+            pass
+    assert "hidden" not in caught.value.detail + caught.value.hint
+    async with connect(parse_address("http://127.0.0.1:9")):
+        pass  # nothing stands between this machine and itself
+
+
+async def test_a_host_that_is_no_name_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="xn--"):
+        async with connect(parse_address("http://xn--:80")):
+            pass
