@@ -58,23 +58,37 @@ class PieceList:
 class ServerWords:
     """The server's own words for the ids it listed, when no tokenizer can be had.
 
-    A server decodes an incomplete UTF-8 piece to nothing and the completing one to the whole character, so none of
-    these are exact, and an empty one says only that the bytes are unknown.
+    A server decodes an incomplete UTF-8 piece to nothing and the completing one to the whole character, whatever was
+    before it. So none of these are exact, an empty one says only that the bytes are unknown, and a word beyond ASCII is
+    believed only when the server says it of the id alone as well.
     """
 
     def __init__(self) -> None:
         self._words: dict[int, str] = {}
+        self._settled: set[int] = set()
         self.facts = TokenizerFacts(source="server words")
 
     def learn(self, words: Mapping[int, str]) -> None:
         """Take the words of one answer; the shortest one that says something wins, since longer ones hold context."""
         for token_id, word in words.items():
             known = self._words.get(token_id)
-            if not known or (word and "\ufffd" not in word and len(word) < len(known)):
+            better = word and "\ufffd" not in word and len(word) < len(known or "")
+            if token_id not in self._settled and (not known or better):
                 self._words[token_id] = word
 
-    def __contains__(self, token_id: int) -> bool:
-        return token_id in self._words
+    def settle(self, words: Mapping[int, str]) -> None:
+        """Take the server's word for ids on their own. One with U+FFFD is a part of a character: bytes unknown."""
+        for token_id, word in words.items():
+            self._words[token_id] = "" if "\ufffd" in word else word
+            self._settled.add(token_id)
+
+    def doubtful(self, ids: Iterable[int]) -> list[int]:
+        """Those of some ids that the server should be asked about on their own."""
+        return [
+            token_id
+            for token_id in ids
+            if token_id not in self._settled and not (self._words.get(token_id) or "\ufffd").isascii()
+        ]
 
     def piece(self, token_id: int) -> Piece:
         """The server's words for one id, never exact."""

@@ -172,15 +172,15 @@ class Recording:
         parts.evidence |= scored.evidence
         if words is not None:
             words.learn(scored.words)
-            await self._learn_rest(words, answer.stream)
+            await self._settle(words, scored.stream, answer.stream)
 
-    async def _learn_rest(self, words: ServerWords, stream: TokenStream) -> None:
-        """Ask for the words of ids that only the generation lists: its rows carry ids and no text."""
-        unknown = [token for token in np.unique(stream.top_ids).tolist() if token != NO_TOKEN and token not in words]
+    async def _settle(self, words: ServerWords, *streams: TokenStream) -> None:
+        """Ask for the words of ids on their own: of those that only a generation lists, and of parts of characters."""
+        listed = np.unique(np.concatenate([stream.top_ids.ravel() for stream in streams])).tolist()
         try:
-            words.learn(await self._runtime.client.words(unknown))
+            words.settle(await self._runtime.client.words(words.doubtful(t for t in listed if t != NO_TOKEN)))
         except* ServerRefusedError:
-            pass  # no /detokenize: they stay unknown, and are shown as such
+            pass  # no /detokenize: they stay as they are, and are shown as inexact
 
     async def _write(self, text: Text, record: PromptRecord) -> None:
         """Put a record on disk, then tell: progress never runs ahead of the file."""

@@ -101,3 +101,13 @@ sys.exit(len(errors))
 """
     done = subprocess.run([sys.executable, "-c", script, byte_level.facts.source], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_character_completed_in_context_is_not_taken_for_the_token() -> None:
+    words = ServerWords()
+    words.learn({223: " Å", 5549: "", 7: " the", 9: "ä"})
+    assert words.doubtful([223, 5549, 7, 9, 11]) == [223, 5549, 9, 11]
+    words.settle({223: "\ufffd", 5549: " \ufffd", 9: "ä", 11: "x"})
+    words.learn({223: "🐅"})
+    assert [words.piece(i).data for i in (223, 5549, 9, 11)] == [b"", b"", "ä".encode(), b"x"]
+    assert words.doubtful([223, 5549, 7, 9, 11]) == []
