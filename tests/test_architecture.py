@@ -153,6 +153,20 @@ def test_every_module_is_a_noun_of_its_own() -> None:
     assert [str(path) for path in sources(*EVERYTHING) if path.stem in names] == []
 
 
+def test_nothing_is_raised_while_a_group_is_handled() -> None:
+    """Before 3.11.4 (Debian 12 has 3.11.2) Python wraps what `except*` raises into a group: a traceback to the user."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sources(*PRODUCT)
+        for attempt in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(attempt, ast.TryStar)
+        for handler in attempt.handlers
+        for node in ast.walk(handler)
+        if isinstance(node, ast.Raise) and node.exc is not None
+    ]
+    assert found == []
+
+
 def test_colours_live_in_themes() -> None:
     colour = re.compile(r"#[0-9a-fA-F]{6}\b|#[0-9a-fA-F]{8}\b|\brgb\(\s*\d")
     files = [*sources(*PRODUCT, "benchmarks", "scripts"), *(ROOT / "tui").rglob("*.tcss")]

@@ -324,9 +324,12 @@ def _exists(path: Path) -> bool:
 async def _together(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Run jobs side by side; the first failure ends the others and is raised as itself, not as a group."""
     tasks: list[asyncio.Task[T]] = []
+    failure: FlipscopeError | None = None
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(job) for job in jobs]
     except* FlipscopeError as errors:
-        raise next(leaves(errors)) from None
+        failure = next(leaves(errors))
+    if failure is not None:  # raised in the handler, Python before 3.11.4 would wrap it into a group again
+        raise failure
     return [task.result() for task in tasks]
