@@ -26,15 +26,18 @@ class Tally:
 
     Attributes:
         prompt_id: Name of the prompt, free of control characters.
-        flips: Per candidate how often it flips; None while that is not known.
+        flips: Per candidate how often it flips in the output; None while that is not known. A prompt without output
+            positions is counted whole.
         total: The same over all shown candidates.
-        worst: Gravest triage of a shown candidate's flip, 0 without one.
+        everywhere: Their flips in the whole text, the prompt's own included.
+        worst: Gravest triage of a shown candidate's flip in the output, 0 without one.
         failure: Why it cannot be scored, `""` when it can.
     """
 
     prompt_id: str
     flips: tuple[int, ...] | None
     total: int = 0
+    everywhere: int = 0
     worst: int = 0
     failure: str = ""
 
@@ -72,7 +75,7 @@ class Session:
         self.opened: OpenPrompt | None = None
         self.notes: tuple[str, ...] = tuple(_safe(note) for note in comparison.warnings)
         self._overviews: dict[str, PromptOverview] = {}
-        self._counts: dict[str, tuple[tuple[int, int], ...]] = {}
+        self._counts: dict[str, tuple[tuple[int, int, int], ...]] = {}
         self._failures: dict[str, str] = {}
         self._places: dict[str, tuple[int, int]] = {}
         self._kept: OrderedDict[str, OpenPrompt] = OrderedDict()
@@ -126,8 +129,9 @@ class Session:
             self._failures[prompt_id] = _safe(error.detail)
             return
         # Counted here, on the reading thread: the list asks at every repaint.
+        inside = overview.output if overview.output.any() else np.ones_like(overview.output)
         self._counts[prompt_id] = tuple(
-            (int(flip.sum()), int(kinds.max(initial=0)))
+            (int((flip & inside).sum()), int(flip.sum()), int(kinds[inside].max(initial=0)))
             for flip, kinds in zip(overview.flip, overview.triage, strict=True)
         )
         self._overviews[prompt_id] = overview
@@ -149,12 +153,13 @@ class Session:
         counts = self._counts.get(prompt_id)
         if counts is None:
             return Tally(name, None)
-        shown = [pair for pair, lane in zip(counts, self.shown[1:], strict=True) if lane]
+        shown = [count for count, lane in zip(counts, self.shown[1:], strict=True) if lane]
         return Tally(
             name,
-            tuple(count for count, _ in counts),
-            sum(n for n, _ in shown),
-            max((kind for _, kind in shown), default=0),
+            tuple(count for count, _, _ in counts),
+            sum(count for count, _, _ in shown),
+            sum(count for _, count, _ in shown),
+            max((kind for _, _, kind in shown), default=0),
         )
 
     def enter(self, prompt_id: str, opened: OpenPrompt, position: int | None = None) -> None:

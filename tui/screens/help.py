@@ -71,6 +71,10 @@ class HelpScreen(Page):
             "Flips: another first choice than the reference's",
             [(f"{mark} {name}", meaning) for mark, name, meaning in kinds],
         )
+        yield Text(
+            "The list counts flips in the output alone; the keys visit those in the prompt's own text as well.\n",
+            self.ink("text"),
+        )
         yield Text("Colour: KL(reference ‖ runtime) in nats, over what both listed", self.ink("title"))
         yield self._ramp()
         yield Text("\nThe reference is what the others are held against, not the right answer.", self.ink("text"))

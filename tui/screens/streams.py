@@ -264,8 +264,13 @@ class StreamsScreen(Screen[None]):
             await self._off_loop(self._session.score, waiting[0])
             if monotonic() - painted > REPAINT_EVERY:
                 painted = monotonic()
-                self._prompts.refresh()
+                self._counted()
+        self._counted()
+
+    def _counted(self) -> None:
+        """More prompts are counted: the list and the title say so."""
         self._prompts.refresh()
+        self._title.refresh()
 
     async def _off_loop(self, slow: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         call = partial(slow, *args, **kwargs)

@@ -48,6 +48,8 @@ class TitleBar(Widget):
         session = self._session
         quiet = self.get_component_rich_style("title--quiet")
         place = f"prompt {session.prompt_ids.index(session.prompt_id) + 1} of {len(session.prompt_ids)} "
+        tally = session.tally(session.prompt_id)
+        flips = "" if tally.flips is None else f"flips {tally.total} in output, {tally.everywhere} in all   "
         line = Line(self.size.width)
         line.add(" flipscope  ", self.get_component_rich_style("title--name"))
         line.add(f"{session.title}   ", self.get_component_rich_style("title--prompt"))
@@ -59,6 +61,8 @@ class TitleBar(Widget):
             line.add(label, self.get_component_rich_style(f"title--lane-{lane}" if shown else "title--hidden"))
             if not shown:
                 line.add(" off", quiet)
+        if line.room >= cell_len(flips + place) + 2:
+            place = flips + place
         if line.room >= cell_len(place) + 2:
             line.fill(quiet, leaving=cell_len(place)).add(place, quiet)
         return line.strip(quiet)
