@@ -44,7 +44,7 @@ class FlowView(ScrollView, can_focus=True):
         Binding(
             "home", "line_edge(-1)", "Start", id="move.line-start", show=False, tooltip="Move to the line's start."
         ),
-        Binding("end", "line_edge(1)", "End", id="move.line-end", show=False, tooltip="Move to its last token."),
+        Binding("end", "line_edge(1)", "End", id="move.line-end", show=False, tooltip="Move to the line's end."),
         Binding("ctrl+home", "text_edge(-1)", "First", id="move.first", show=False, tooltip="Move to the first token."),
         Binding("ctrl+end", "text_edge(1)", "Last", id="move.last", show=False, tooltip="Move to the last token."),
     ]
