@@ -19,6 +19,8 @@ from probe.wire.limits import ERROR_BYTES, SMALL_BYTES, Limits
 EMBEDDED_BASE = "http://embedded"
 """Where the embedded engine's transport answers."""
 
+HEALTH = "/health"
+
 ERROR_SECONDS = 10.0
 """How long an error body is read: its sentence is wanted, not its end."""
 
@@ -97,7 +99,7 @@ class Exchange:
     async def healthy(self) -> bool:
         """Whether /health says that the engine lives."""
         try:
-            await self.get("/health", patient=False)
+            await self.get(HEALTH, patient=False)
         except (ServerRefusedError, ServerUnreachableError, DeadlineError, ServerDiedError):
             return False
         return True
@@ -115,7 +117,7 @@ class Exchange:
                     raise
                 self._notice(f"{busy.detail}; trying again in {wait:.1f} s")
             except ServerRefusedError as refused:
-                if refused.status == 500 and not await self.healthy():
+                if refused.status == 500 and path != HEALTH and not await self.healthy():
                     raise ServerDiedError(refused.detail, hint="Restart the server; its log names the cause.") from None
                 raise
             await asyncio.sleep(wait)

@@ -119,6 +119,14 @@ async def test_an_unknown_500_of_a_server_without_health_is_a_death() -> None:
         await client_of(server).score([1, 2], 20)
 
 
+async def test_health_that_fails_with_500_itself_is_asked_once() -> None:
+    boom = always(500, vllm("boom", 500))
+    server = ScriptedServer(boom, health=boom)
+    with pytest.raises(ServerDiedError, match="boom"):
+        await client_of(server).score([1, 2], 20)
+    assert [request.url.path for request in server.requests].count("/health") == 1
+
+
 async def test_busy_is_tried_again_until_there_is_room() -> None:
     refused = 0
 
