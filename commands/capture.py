@@ -142,12 +142,13 @@ async def _interruptible(
     prompts: PromptSet | None,
     reference: Capture | None,
 ) -> list[Outcome]:
-    """Run a capture; SIGTERM ends it as Ctrl-C does, with every file closed."""
+    """Run a capture; SIGTERM and SIGHUP end it as Ctrl-C does, with every file closed."""
     from probe.capture.run import run_capture
 
     task = asyncio.current_task()
     if task is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     return await run_capture(targets, options, progress, prompts=prompts, reference=reference)
 
 

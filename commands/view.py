@@ -24,7 +24,7 @@ def view(
         list[str], typer.Argument(metavar="A B [C D E]", help="Labels or paths; the first is the reference.")
     ],
     prompt: Annotated[str | None, typer.Option(help="Open at this prompt.")] = None,
-    position: Annotated[int | None, typer.Option(help="Open at this position.")] = None,
+    position: Annotated[int | None, typer.Option(help="Open at this position.", min=0)] = None,
     theme: Annotated[str | None, typer.Option(help="Colour theme.")] = None,
 ) -> None:
     """Show 2–5 captures side by side; the first is the reference."""

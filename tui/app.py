@@ -98,7 +98,8 @@ class FlipscopeApp(App[FlipscopeError | None]):
         names = [theme.name for theme in self._themes]
         at = names.index(self.theme) if self.theme in names else -1
         self.theme = names[(at + 1) % len(names)]
-        self.notify(self.theme, title="Theme", timeout=2, markup=False)
+        if isinstance(self.screen, StreamsScreen):
+            self.screen.say(f"theme {self.theme}")
 
     @work(exclusive=True)
     async def _load(self) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from fake_vllm import FakeServer
 
 from probe.store.reader import Capture
@@ -71,7 +72,10 @@ def test_killed_twenty_times_the_file_is_as_if_undisturbed(
         assert digests(folder) == undisturbed
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_resume(tmp_path: Path, server: FakeServer) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_and_its_like_keep_what_is_done_and_say_how_to_resume(
+    tmp_path: Path, server: FakeServer, number: signal.Signals
+) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("\n".join(json.dumps({"id": f"p{n}", "text": "abc", "continuation": "d"}) for n in range(50)))
     server.delay = 0.05
@@ -79,7 +83,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_resume(tmp_path: Path, server
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while len(server.completions()) < 12 and process.poll() is None:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, said = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "run the same command again" in said and "Traceback" not in said

@@ -135,7 +135,7 @@ class StreamsScreen(Screen[None]):
         """Travel to a flip."""
         session = self._session
         if lane == 0:
-            self._say(f"{session.labels[0]} is the reference: the others flip against it")
+            self.say(f"{session.labels[0]} is the reference: the others flip against it")
             return
         look = self._flow.next_flip if step > 0 else self._flow.previous_flip
         position = look(session.position, lane)
@@ -160,7 +160,7 @@ class StreamsScreen(Screen[None]):
             return
         position = search.place(answer, self._session.position, count)
         if position is None:
-            self._say(f"{safe_text(answer)[0]} is no position: try 300, +40, -40, 50% or end")
+            self.say(f"{safe_text(answer)[0]} is no position: try 300, +40, -40, 50% or end")
         else:
             self._flow.move_to(position)
 
@@ -175,11 +175,11 @@ class StreamsScreen(Screen[None]):
         places = await self._off_loop(search.find, opened.lanes.ids, self._session.piece, answer)
         name = safe_text(answer)[0]
         if not len(places):
-            self._say(f"{name} does not occur in this prompt")
+            self.say(f"{name} does not occur in this prompt")
             return
         at = int(places.searchsorted(self._session.position, side="right")) % len(places)
         self._flow.move_to(int(places[at]))
-        self._say(f"{name}: place {at + 1} of {len(places)}")
+        self.say(f"{name}: place {at + 1} of {len(places)}")
 
     def action_alternatives(self) -> None:
         """Show or hide the alternatives."""
@@ -198,7 +198,7 @@ class StreamsScreen(Screen[None]):
         """Show or hide a runtime."""
         session = self._session
         if not session.toggle_lane(lane):
-            self._say(f"{session.labels[0]} is the reference: it stays")
+            self.say(f"{session.labels[0]} is the reference: it stays")
             return
         self._flow.show_lanes(session.shown)
         self._overview.show_lanes(session.shown)
@@ -239,12 +239,12 @@ class StreamsScreen(Screen[None]):
             if position is None:
                 continue
             if (prompt_id, position) == (session.prompt_id, session.position):
-                self._say("this is the only flip")
+                self.say("this is the only flip")
             elif await self._enter(prompt_id, position) and wrapped:
-                self._say("round to the first prompt" if step > 0 else "round to the last prompt")
+                self.say("round to the first prompt" if step > 0 else "round to the last prompt")
             return
         whose = "of any shown runtime" if lane is None else f"of {session.labels[lane]}"
-        self._say(f"no flip {whose} in {len(session.prompt_ids)} prompts")
+        self.say(f"no flip {whose} in {len(session.prompt_ids)} prompts")
 
     async def _enter(self, prompt_id: str, position: int | None = None) -> bool:
         try:
@@ -316,5 +316,6 @@ class StreamsScreen(Screen[None]):
         else:
             self._alternatives.styles.width = "1fr"
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Tell the user something where it covers nothing, until the cursor moves."""
         self._status.say(text)
