@@ -88,6 +88,14 @@ PROGRAM = [
     ),
     Binding("escape", "read", "Streams", id="app.read", tooltip="Give the keys back to the streams.", show=False),
     Binding("question_mark", "help", "Help", id="app.help", tooltip="Explain keys, marks and colours."),
+    Binding(
+        "ctrl+z",
+        "app.suspend_process",
+        "Suspend",
+        id="app.suspend",
+        show=False,
+        tooltip="Go back to the shell; fg returns.",
+    ),
     Binding("q", "app.quit", "Quit", id="app.quit", tooltip="Leave flipscope."),
 ]
 
