@@ -197,4 +197,5 @@ def _report(outcomes: Sequence[Outcome], as_json: bool) -> None:
             kept = f", {o.kept} kept from before" if o.kept else ""
             failed = f", {len(o.failed)} FAILED" if o.failed else ""
             failed += ", STOPPED" if o.error else ""
-            typer.echo(f"{o.label}: {o.recorded} prompts recorded{kept}{failed}, {row['bytes']:,} bytes  {o.path}")
+            prompts = f"{o.recorded} prompt{'' if o.recorded == 1 else 's'}"
+            typer.echo(f"{o.label}: {prompts} recorded{kept}{failed}, {row['bytes']:,} bytes  {o.path}")

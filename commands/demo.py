@@ -17,7 +17,9 @@ def demo(
     out: Annotated[Path | None, typer.Option(help="Folder for the captures; default: the user cache.")] = None,
     show: Annotated[bool, typer.Option("--view/--no-view", help="Open the captures when done.")] = True,
 ) -> None:
-    """Capture three real configurations of a small model in-process and open them. No server, no GPU.
+    """Capture three configurations of a small model and open them.
+
+    No server, no GPU: llama.cpp runs them in this process.
 
     The model (94 MB) is fetched once. A capture that is complete is opened again without capturing.
     """
