@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -176,9 +176,8 @@ class Recording:
 
     async def _settle(self, words: ServerWords, *streams: TokenStream) -> None:
         """Ask for the words of ids on their own: of those that only a generation lists, and of parts of characters."""
-        listed = np.unique(np.concatenate([stream.top_ids.ravel() for stream in streams])).tolist()
         try:
-            words.settle(await self._runtime.client.words(words.doubtful(t for t in listed if t != NO_TOKEN)))
+            words.settle(await self._runtime.client.words(words.doubtful(_tokens(streams))))
         except* ServerRefusedError:
             pass  # no /detokenize: they stay as they are, and are shown as inexact
 
@@ -197,10 +196,7 @@ class Recording:
 
     def _pieces(self, record: PromptRecord) -> dict[int, Piece]:
         streams = [s for s in (record.forced, record.generated) if s is not None]
-        if not streams:
-            return {}
-        ids = np.unique(np.concatenate([a for s in streams for a in (s.ids, s.top_ids.ravel())]))
-        return {int(token): self._runtime.table.piece(int(token)) for token in ids if token != NO_TOKEN}
+        return {token: self._runtime.table.piece(token) for token in _tokens(streams)}
 
 
 class _Parts:
@@ -234,6 +230,12 @@ class _Parts:
             failure=self.failure,
             evidence=self.evidence,
         )
+
+
+def _tokens(streams: Sequence[TokenStream]) -> list[int]:
+    """Every id that occurs in some streams, rising."""
+    arrays = [array for stream in streams for array in (stream.ids, stream.top_ids.ravel())]
+    return [token for token in np.unique(np.concatenate(arrays)).tolist() if token != NO_TOKEN] if arrays else []
 
 
 def leaves(group: BaseExceptionGroup[FlipscopeError]) -> Iterator[FlipscopeError]:
