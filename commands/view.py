@@ -15,9 +15,6 @@ from probe.errors import InputError
 BUNDLED = ("f32", "bf16", "kv-fp8", "int8", "int4")
 """The sample captures in the order they are shown: the reference, then from the smallest damage to the largest."""
 
-MAX_CAPTURES = 5
-"""More lanes than this cannot be told apart at a glance, nor do they fit 24 lines."""
-
 
 def view(
     captures: Annotated[
@@ -55,6 +52,8 @@ def open_captures(
     Raises:
         FlipscopeError: files that cannot be read or compared, or no terminal to draw on.
     """
+    from probe.comparison import MAX_CAPTURES, Comparison
+
     if not 2 <= len(files) <= MAX_CAPTURES:
         raise InputError(
             f"{len(files)} capture{'s' if len(files) != 1 else ''} given",
@@ -62,7 +61,6 @@ def open_captures(
         )
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # Textual draws on stderr
         raise InputError("the app needs a terminal on stdin, stdout and stderr", hint="run it without pipes")
-    from probe.comparison import Comparison
     from probe.store.reader import Capture
     from tui.app import FlipscopeApp
 

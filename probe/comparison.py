@@ -21,6 +21,7 @@ from probe.score.summary import Summary, Tally, summarise
 from probe.stream import TokenStream
 
 MAX_CAPTURES = 5
+"""More lanes than this cannot be told apart at a glance, nor do they fit 24 lines."""
 Positions = Literal["output", "prompt", "all"]
 """Which positions a summary is over: the headline's, the others, or both."""
 _PARTS: tuple[Positions, ...] = ("output", "prompt")
@@ -183,7 +184,8 @@ class Comparison:
         labels = _unique([header.label for header in headers])
         refuse_incomparable(headers, labels)
         prompts = [capture.prompt_ids for capture in captures]
-        prompt_ids = tuple(prompt for prompt in prompts[0] if all(prompt in each for each in map(set, prompts[1:])))
+        common = set.intersection(*map(set, prompts[1:]))
+        prompt_ids = tuple(prompt for prompt in prompts[0] if prompt in common)
         if not prompt_ids:
             raise NotComparableError(
                 "no prompt is in all captures: "

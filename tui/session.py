@@ -9,9 +9,10 @@ from itertools import groupby
 
 import numpy as np
 
-from probe.comparison import Comparison, PromptOverview
+from probe.comparison import Comparison, Positions, PromptOverview
 from probe.errors import FlipscopeError, InputError
 from probe.records import Piece
+from probe.score.summary import Tally as Scored
 from probe.stream import NO_TOKEN
 from tui.glyphs import Glyphs, safe_text
 from tui.opened import OpenPrompt, open_prompt
@@ -129,11 +130,7 @@ class Session:
             self._failures[prompt_id] = _safe(error.detail)
             return
         # Counted here, on the reading thread: the list asks at every repaint.
-        inside = overview.output if overview.output.any() else np.ones_like(overview.output)
-        self._counts[prompt_id] = tuple(
-            (int((flip & inside).sum()), int(flip.sum()), int(kinds[inside].max(initial=0)))
-            for flip, kinds in zip(overview.flip, overview.triage, strict=True)
-        )
+        self._counts[prompt_id] = tuple(_counts(found, bool(overview.output.any())) for found in overview.tallies)
         self._overviews[prompt_id] = overview
 
     def scored(self, prompt_id: str) -> bool:
@@ -236,6 +233,15 @@ class Session:
             if len(positions):
                 return int(positions[0])
         return min(opened.lanes.prompt_length, max(len(opened.lanes) - 1, 0))
+
+
+def _counts(found: Mapping[Positions, Scored] | None, has_output: bool) -> tuple[int, int, int]:
+    """Flips of the output, flips in all, gravest triage in the output; a text without output counts whole."""
+    if found is None:
+        return 0, 0, 0
+    whole = found["output"] + found["prompt"]
+    headline = found["output"] if has_output else whole
+    return headline.flips, whole.flips, max((kind for kind, count in enumerate(headline.triage) if count), default=0)
 
 
 def _safe(text: str) -> str:

@@ -19,7 +19,7 @@ from probe.capture.texts import Text, TextBoard, resolve, texts_of
 from probe.capture.tokenizing import Tokenizing, token_table
 from probe.errors import DeadlineError, FlipscopeError, InputError, NotComparableError
 from probe.prompts import PromptSet
-from probe.records import Header, PromptSetFacts
+from probe.records import Header, PromptSetFacts, TokenizerFacts
 from probe.store.library import capture_path
 from probe.store.reader import Capture
 from probe.store.writer import CaptureWriter
@@ -135,14 +135,7 @@ async def _texts(
 ) -> tuple[list[Text], PromptSetFacts]:
     """The texts, and which prompt set they are."""
     if reference is not None:
-        known = reference.header.tokenizer.fingerprint
-        for runtime in runtimes:
-            own = runtime.table.facts.fingerprint
-            if known and own and known != own:
-                raise NotComparableError(
-                    f"{runtime.label} has the vocabulary {own}, the reference {reference.header.label} {known}",
-                    hint="token ids mean different text there; only runtimes of one tokenizer compare",
-                )
+        _one_vocabulary(f"the reference {reference.header.label}", reference.header.tokenizer, runtimes)
         chosen = None if prompts is None else {prompt.id for prompt in prompts.prompts}
         for shortcoming in _shortcomings(reference, chosen):
             observer.notice(reference.header.label, shortcoming)
@@ -156,8 +149,7 @@ async def _texts(
     if prompts is None:
         raise ValueError("a capture needs prompts or a reference")
     leader = runtimes[0]
-    for runtime in runtimes[1:]:
-        await _same_vocabulary(leader, runtime)
+    _one_vocabulary(leader.label, leader.table.facts, runtimes[1:])
     tokenizing = Tokenizing(leader.client, leader.table)
     texts = await resolve(
         prompts.prompts,
@@ -186,18 +178,19 @@ def _shortcomings(reference: Capture, chosen: set[str] | None) -> list[str]:
     if chosen is None and len(held) < facts.count:
         found.append(f"the reference is not finished: it holds {len(held)} of {facts.count} prompts; only those count")
     if lacking := sorted((chosen or set()) - held):
-        names = ", ".join(map(repr, lacking[:5])) + (" …" if len(lacking) > 5 else "")
-        found.append(f"the reference lacks {len(lacking)} of the chosen prompts, which are left out: {names}")
+        found.append(f"the reference lacks {len(lacking)} of the chosen prompts, which are left out: {_some(lacking)}")
     return found
 
 
-async def _same_vocabulary(leader: Runtime, other: Runtime) -> None:
-    ours, theirs = leader.table.facts.fingerprint, other.table.facts.fingerprint
-    if ours and theirs and ours != theirs:
-        raise NotComparableError(
-            f"{leader.label} has the vocabulary {ours}, {other.label} {theirs}",
-            hint="token ids mean different text there; only runtimes of one tokenizer compare",
-        )
+def _one_vocabulary(name: str, facts: TokenizerFacts, others: Sequence[Runtime]) -> None:
+    """Refuse runtimes whose token ids mean other text than those of the one called `name`."""
+    for other in others:
+        own = other.table.facts.fingerprint
+        if facts.fingerprint and own and facts.fingerprint != own:
+            raise NotComparableError(
+                f"{other.label} has the vocabulary {own}, {name} {facts.fingerprint}",
+                hint="token ids mean different text there; only runtimes of one tokenizer compare",
+            )
 
 
 async def _preflight(
@@ -221,8 +214,7 @@ async def _preflight(
         longest = contexts[runtime.label] - 1
         too_long = [text.prompt_id for text in fitted if contexts[runtime.label] and text.forced_tokens > longest]
         if too_long:
-            names = ", ".join(map(repr, too_long[:5])) + (" …" if len(too_long) > 5 else "")
-            observer.notice(runtime.label, f"too long for this server's {longest} scorable tokens: {names}")
+            observer.notice(runtime.label, f"too long for this server's {longest} scorable tokens: {_some(too_long)}")
         # With nothing that fits, the probe of the shortest text says what the server needs.
         sizes = [text.forced_tokens for text in fitted if text.prompt_id not in too_long]
         with _naming(runtime.label):
@@ -311,6 +303,11 @@ def open_writer(folder: Path, header: Header, overwrite: bool, *, leads: bool) -
                 if record.forced is not None:
                     written[prompt_id] = tuple(int(t) for t in record.forced.ids[record.prompt_length :])
     return writer, written
+
+
+def _some(prompt_ids: Sequence[str]) -> str:
+    """The first few prompts by name."""
+    return ", ".join(map(repr, prompt_ids[:5])) + (" …" if len(prompt_ids) > 5 else "")
 
 
 def _exists(path: Path) -> bool:

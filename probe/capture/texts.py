@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from probe.errors import NotComparableError, PromptSetError, ServerRefusedError
 from probe.prompts import Prompt, RangeSpec, message_texts
@@ -215,11 +215,7 @@ def _span(
 
 def _tokens(span: tuple[int, int], offsets: Sequence[int]) -> tuple[int, int]:
     """Positions of the tokens that hold any byte of a byte span."""
-    import bisect
-
-    first = bisect.bisect_right(offsets, span[0]) - 1
-    last = bisect.bisect_left(offsets, span[1])
-    return first, last
+    return bisect_right(offsets, span[0]) - 1, bisect_left(offsets, span[1])
 
 
 class TextBoard:
@@ -242,10 +238,3 @@ class TextBoard:
     async def read(self, index: int) -> tuple[int, ...] | str:
         """Wait for the ids after prompt `index`, or for the reason why there are none."""
         return await asyncio.shield(self._posts[index])
-
-
-def chat_request(prompt: Prompt) -> dict[str, Any]:
-    """What a server's tokenizer needs to render a prompt."""
-    if prompt.messages is None:
-        return {"text": prompt.text}
-    return {"messages": prompt.messages, "tools": prompt.tools}

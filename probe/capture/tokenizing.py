@@ -82,11 +82,10 @@ async def token_table(
     try:
         tokenizer = await asyncio.to_thread(_load, source)
         await _check(client, tokenizer)
-    except TokenizerError as error:
+    except TokenizerError:
         if wanted:
             raise
         notice(f"no tokenizer for {source!r}: token text will be the server's own words; --tokenizer gives exact bytes")
-        del error
         words = ServerWords()
         return words, words
     return tokenizer, None

@@ -123,10 +123,6 @@ class RuntimeClient:
                 self._facts = await self._ask_facts()
             return self._facts
 
-    async def alive(self) -> bool:
-        """Whether the server says that its engine lives."""
-        return await self._exchange.healthy()
-
     async def tokenize(
         self,
         *,

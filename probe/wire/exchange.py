@@ -27,7 +27,6 @@ ERROR_SECONDS = 10.0
 _PLAIN_ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
 _STALE = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 _T = TypeVar("_T")
-Take = Callable[[AsyncIterator[bytes]], Awaitable[_T]]
 Reader = Callable[[httpx.Response, asyncio.Timeout], Awaitable[_T]]
 
 
